@@ -1,0 +1,20 @@
+"""Bayesian and differentiable model selection of support vector machines, in JAX."""
+
+from importlib.metadata import version as _version
+
+from . import datasets as datasets
+from . import kernels as kernels
+from . import losses as losses
+from ._parameters import freeze as freeze
+from ._parameters import frozen as frozen
+from ._parameters import parameters as parameters
+from ._parameters import replace as replace
+from ._parameters import unfreeze as unfreeze
+from ._results import RESULTS as RESULTS
+from .fit import Fit as Fit
+from .fit import FitError as FitError
+from .fit import Stats as Stats
+from .fit import fit as fit
+from .machine import KernelMachine as KernelMachine
+
+__version__ = _version("jaxsvm")

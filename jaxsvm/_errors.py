@@ -1,0 +1,92 @@
+"""Checks of what the user hands in, and errors in the user's words."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+
+def is_traced(*values: Any) -> bool:
+    """Whether any of the values is traced, so that its numbers cannot be looked at."""
+    return any(isinstance(v, jax.core.Tracer) for v in jax.tree.leaves(values))
+
+
+def as_inputs(x: Any, name: str = "x") -> Float[Array, "n d"]:
+    """Inputs as a floating-point matrix with one row for each example."""
+    array = _as_float(x, name)
+    if array.ndim == 1:
+        raise ValueError(
+            f"`{name}` must be a matrix with one row for each example, but has shape {array.shape}; "
+            f"for a single input use `{name}[:, None]`, for a single example `{name}[None, :]`"
+        )
+    if array.ndim != 2:
+        raise ValueError(f"`{name}` must be a matrix (examples x inputs), but has shape {array.shape}")
+    if array.shape[0] == 0 or array.shape[1] == 0:
+        raise ValueError(f"`{name}` is empty: it has shape {array.shape}")
+    _require_finite(array, name)
+    return array
+
+
+def as_targets(y: Any, examples: int, *, labels: bool) -> Float[Array, " n"]:
+    """Targets as a floating-point vector; labels must be -1 and +1, and both must occur."""
+    array = _as_float(y, "y")
+    if array.ndim != 1:
+        raise ValueError(
+            f"`y` must be a vector with one entry for each example, but has shape {array.shape}"
+        )
+    if array.shape[0] != examples:
+        raise ValueError(f"`x` has {examples} rows, but `y` has {array.shape[0]} entries")
+    _require_finite(array, "y")
+    if labels and not is_traced(array):
+        values = set(np.unique(np.asarray(array)).tolist())
+        if values == {0.0, 1.0}:
+            raise ValueError("labels must be -1 and +1, but are 0 and 1: use `2 * y - 1`")
+        if not values <= {-1.0, 1.0}:
+            few = sorted(values)[:5]
+            raise ValueError(
+                f"labels must be -1 and +1, but `y` holds {few}{' ...' if len(values) > 5 else ''}; "
+                "for real-valued targets choose a regression loss such as `losses.SoftInsensitive`"
+            )
+        if len(values) == 1:
+            raise ValueError(
+                f"all labels are {values.pop():+.0f}: a classifier needs examples of both classes"
+            )
+    return array
+
+
+def as_weights(weights: Any, examples: int, dtype) -> Float[Array, " n"]:
+    """Weights of the examples: one each, finite, none negative, some positive."""
+    if weights is None:
+        return jnp.ones(examples, dtype)
+    array = _as_float(weights, "weights")
+    if array.shape != (examples,):
+        raise ValueError(f"`weights` must have shape ({examples},), but has {array.shape}")
+    _require_finite(array, "weights")
+    if not is_traced(array):
+        if bool(jnp.any(array < 0)):
+            raise ValueError("`weights` must not be negative")
+        if not bool(jnp.any(array > 0)):
+            raise ValueError("`weights` are all zero: no example would count")
+    return array.astype(dtype)
+
+
+def _as_float(value: Any, name: str) -> Float[Array, "..."]:
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"`{name}` cannot be read as an array of numbers: {error}") from error
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise TypeError(f"`{name}` must be real, but is {array.dtype}")
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        array = array.astype(jnp.result_type(float))  # integers and booleans
+    return array
+
+
+def _require_finite(array, name):
+    if not is_traced(array) and not bool(jnp.all(jnp.isfinite(array))):
+        bad = int(jnp.sum(~jnp.isfinite(array)))
+        raise ValueError(
+            f"`{name}` holds {bad} NaN or infinite value{'s' if bad > 1 else ''}: remove or impute them"
+        )

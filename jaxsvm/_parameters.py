@@ -1,0 +1,220 @@
+"""Hyperparameters: unconstrained leaves inside, natural units outside, names for all of them."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ._errors import is_traced
+
+Model = TypeVar("Model")
+
+# A positive quantity q is kept as the leaf `log_q`, one between 0 and 1 as `logit_q`, one between 0 and
+# 1/2 as `half_logit_q`; the property `q` gives it back in natural units.
+_TO_NATURAL = {
+    "log_": jnp.exp,
+    "logit_": jax.nn.sigmoid,
+    "half_logit_": lambda leaf: jax.nn.sigmoid(leaf) / 2,
+}
+
+
+class _Constant:
+    """An array that compares and hashes by value, so that it can be static in a pytree."""
+
+    def __init__(self, array):
+        self.array = np.array(array)
+        self.array.setflags(write=False)
+        self._key = (self.array.shape, self.array.dtype.str, self.array.tobytes())
+
+    def __hash__(self):
+        return hash(self._key)
+
+    def __eq__(self, other):
+        return isinstance(other, _Constant) and self._key == other._key
+
+    def __repr__(self):
+        return f"{self.array}"
+
+
+class Frozen(eqx.Module):
+    """A parameter that is no longer a leaf: whatever walks over leaves does not see it."""
+
+    constant: _Constant = eqx.field(static=True)
+
+
+def read(field: Any) -> Float[Array, "..."]:
+    """The unconstrained value of a parameter's field, frozen or not."""
+    return jnp.asarray(field.constant.array) if isinstance(field, Frozen) else field
+
+
+def positive(value: Any, name: str) -> Float[Array, "..."]:
+    """The leaf of a positive parameter: its logarithm, as an array."""
+    return jnp.log(_checked(value, name, lambda v: v > 0, "positive"))
+
+
+def proportion(value: Any, name: str) -> Float[Array, "..."]:
+    """The leaf of a parameter strictly between zero and one: its logit, as an array."""
+    inside = _checked(value, name, lambda v: (v > 0) & (v < 1), "strictly between 0 and 1")
+    return jax.scipy.special.logit(inside)
+
+
+def half_proportion(value: Any, name: str) -> Float[Array, "..."]:
+    """The leaf of a parameter strictly between zero and one half: the logit of its double."""
+    inside = _checked(value, name, lambda v: (v > 0) & (v < 0.5), "strictly between 0 and 1/2")
+    return jax.scipy.special.logit(2 * inside)
+
+
+_TO_LEAF = {"log_": positive, "logit_": proportion, "half_logit_": half_proportion}
+
+
+def _checked(value, name, holds, requirement) -> Float[Array, "..."]:
+    try:
+        array = jnp.asarray(value)
+    except TypeError as error:
+        raise TypeError(f"`{name}` must be a number or an array of numbers, not {value!r}") from error
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        if jnp.issubdtype(array.dtype, jnp.complexfloating) or array.dtype == bool:
+            raise TypeError(f"`{name}` must be real numbers, not {array.dtype}")
+        array = array.astype(jnp.result_type(float))
+    elif array.weak_type:
+        array = array.astype(array.dtype)
+    if not is_traced(array) and not bool(jnp.all(holds(array) & jnp.isfinite(array))):
+        raise ValueError(f"`{name}` must be {requirement} and finite, but is {np.asarray(array)}")
+    return array
+
+
+def _is_frozen(node) -> bool:
+    return isinstance(node, Frozen)
+
+
+def _fields(model) -> dict[str, tuple[str, tuple]]:
+    """Dotted natural name -> (prefix of the transform, path of the field), in tree order."""
+    entries, _ = jax.tree_util.tree_flatten_with_path(model, is_leaf=_is_frozen)
+    found = {}
+    for path, _leaf in entries:
+        parts = [_part(entry) for entry in path]
+        prefix = next((p for p in _TO_NATURAL if parts[-1].startswith(p)), "")
+        parts[-1] = parts[-1].removeprefix(prefix)
+        found[".".join(parts)] = (prefix, path)
+    return found
+
+
+def _part(entry) -> str:
+    for attribute in ("name", "key", "idx"):
+        value = getattr(entry, attribute, None)
+        if value is not None:
+            return str(value)
+    return str(entry)
+
+
+def _get(model, path):
+    for entry in path:
+        if isinstance(entry, jax.tree_util.GetAttrKey):
+            model = getattr(model, entry.name)
+        elif isinstance(entry, jax.tree_util.SequenceKey):
+            model = model[entry.idx]
+        elif isinstance(entry, jax.tree_util.DictKey):
+            model = model[entry.key]
+        else:
+            raise TypeError(f"cannot reach a parameter inside {type(model).__name__}")
+    return model
+
+
+def _select(model, names) -> dict[str, tuple[str, tuple]]:
+    """The fields of `names`; a name stands for itself and for everything below it."""
+    fields = _fields(model)
+    chosen = {}
+    for name in names:
+        below = {k: v for k, v in fields.items() if k == name or k.startswith(name + ".")}
+        if not below:
+            raise ValueError(f"the model has no parameter `{name}`; it has: {', '.join(fields)}")
+        chosen.update(below)
+    return chosen
+
+
+def parameters(model) -> dict[str, Float[Array, "..."]]:
+    """All hyperparameters by their dotted names, in natural units, frozen ones included.
+
+    **Arguments:** `model`, a `KernelMachine`, kernel or loss.
+
+    **Returns:** a dictionary such as `{"kernel.lengthscale": ..., "loss.C": ...}`.
+    """
+    natural = {}
+    for name, (prefix, path) in _fields(model).items():
+        value = read(_get(model, path))
+        natural[name] = _TO_NATURAL[prefix](value) if prefix else value
+    return natural
+
+
+def replace(model: Model, values: Mapping[str, Any]) -> Model:
+    """The same model with some hyperparameters set, by name and in natural units.
+
+    **Arguments:** `model`; `values`, a mapping such as `{"loss.C": 10.0}`. Shapes must agree. A frozen
+    parameter stays frozen, at its new value.
+
+    **Returns:** a new model; the old one is unchanged.
+    """
+    for name, value in values.items():
+        fields = _select(model, [name])
+        if name not in fields:
+            raise ValueError(f"`{name}` is not one parameter but several: {', '.join(fields)}")
+        prefix, path = fields[name]
+        old = _get(model, path)
+        current = read(old)
+        new = _TO_LEAF[prefix](value, name) if prefix else jnp.asarray(value, current.dtype)
+        if new.shape != current.shape:
+            raise ValueError(f"`{name}` has shape {current.shape}, but the value has {new.shape}")
+        new = new.astype(current.dtype)
+        model = _set(model, path, _freeze_leaf(new) if _is_frozen(old) else new)
+    return model
+
+
+def freeze(model: Model, *names: str) -> Model:
+    """The same model with some hyperparameters held fixed.
+
+    A frozen parameter is no leaf of the model any more, so `jax.grad`, optax, restarts and samplers
+    pass it by. Its value is part of the model's static structure: functions that you jit are compiled
+    anew for each frozen value (`jaxsvm.fit` itself is not).
+
+    **Arguments:** `model`; `names`, dotted as in `parameters`; `"kernel"` stands for all of it.
+
+    **Returns:** a new model.
+    """
+    for path in [path for _, path in _select(model, names).values()]:
+        leaf = _get(model, path)
+        if not _is_frozen(leaf):
+            model = _set(model, path, _freeze_leaf(leaf))
+    return model
+
+
+def unfreeze(model: Model, *names: str) -> Model:
+    """The same model with some frozen hyperparameters free again; with no name, all of them.
+
+    **Arguments:** `model`; `names`, dotted as in `parameters`.
+
+    **Returns:** a new model.
+    """
+    if not names:
+        return jax.tree.map(read, model, is_leaf=_is_frozen)
+    for path in [path for _, path in _select(model, names).values()]:
+        model = _set(model, path, read(_get(model, path)))
+    return model
+
+
+def frozen(model) -> tuple[str, ...]:
+    """The names of the frozen hyperparameters."""
+    return tuple(name for name, (_, path) in _fields(model).items() if _is_frozen(_get(model, path)))
+
+
+def _freeze_leaf(leaf) -> Frozen:
+    if is_traced(leaf):
+        raise ValueError("a traced value cannot be frozen: freeze before jit, vmap or grad")
+    return Frozen(_Constant(leaf))
+
+
+def _set(model, path, value):
+    return eqx.tree_at(lambda m: _get(m, path), model, value, is_leaf=_is_frozen)

@@ -1,0 +1,252 @@
+"""Fitting a kernel machine, and what a fit is."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from ._errors import as_inputs, as_targets, as_weights, is_traced
+from ._parameters import unfreeze
+from ._results import RESULTS
+from .kernels import Custom
+from .losses import AbstractPiecewise
+from .machine import KernelMachine
+from .solvers import Options, Problem, Start, attach_derivatives, solve
+
+NON_SUPPORT, FREE, BOUND = 0, 1, 2
+
+
+class Stats(eqx.Module):
+    """How a fit went.
+
+    `iterations` are Newton steps. `kkt_residual` is the largest violation of the optimality conditions, in
+    the units of the latent function. `duality_gap` is the primal minus the dual objective, relative to
+    `1 + |primal|`; NaN for a loss with no dual in closed form.
+    """
+
+    iterations: Int[Array, ""]
+    kkt_residual: Float[Array, ""]
+    duality_gap: Float[Array, ""]
+    objective: Float[Array, ""]
+
+
+class Fit(eqx.Module):
+    """The MAP solution of a kernel machine: `f(x) = sum_i dual_i k(x, x_i) + offset`.
+
+    `dual` and `latent` (the values `f(x_i)`) are differentiable functions of model and data. `result`
+    is a code of `jaxsvm.RESULTS`, `stats` tells how the fit went, `group` which examples are
+    non-support (0), free (1: marginal, their dual coefficient inside its bounds) or bound (2).
+    """
+
+    model: KernelMachine
+    x: Float[Array, "n d"]
+    y: Float[Array, " n"]
+    weights: Float[Array, " n"]
+    dual: Float[Array, " n"]
+    offset: Float[Array, ""]
+    latent: Float[Array, " n"]
+    group: Int[Array, " n"]
+    result: Int[Array, ""]
+    stats: Stats
+
+    def decision(self, x: Any) -> Float[Array, " m"]:
+        """The latent function `f(x)` at new points.
+
+        **Arguments:** `x`, a matrix with one row for each point.
+
+        **Returns:** one value for each point.
+        """
+        points = as_inputs(x)
+        if points.shape[1] != self.x.shape[1]:
+            raise ValueError(
+                f"the machine was fitted on {self.x.shape[1]} inputs, but `x` has {points.shape[1]}"
+            )
+        return self.model.kernel.cross(points, self.x) @ self.dual + self.offset
+
+    def predict(self, x: Any) -> Float[Array, " m"]:
+        """Labels -1 and +1 of new points, or for a regression loss their targets.
+
+        **Arguments:** `x`, a matrix with one row for each point.
+
+        **Returns:** one label or target for each point.
+        """
+        values = self.decision(x)
+        if not self.model.loss.is_classifier:
+            return values
+        return jnp.where(values >= 0, 1.0, -1.0).astype(values.dtype)
+
+    @property
+    def support(self) -> Bool[Array, " n"]:
+        """Which examples are support vectors."""
+        return self.group != NON_SUPPORT
+
+    @property
+    def free(self) -> Bool[Array, " n"]:
+        """Which examples are free: marginal support vectors, or on a curved piece of the loss."""
+        return self.group == FREE
+
+    @property
+    def bound(self) -> Bool[Array, " n"]:
+        """Which examples have their dual coefficient at its bound."""
+        return self.group == BOUND
+
+    @property
+    def message(self) -> str:
+        """What `result` means; for a batch, the meaning of its worst member."""
+        return RESULTS(int(np.max(np.asarray(self.result)))).message
+
+
+def fit(
+    model: KernelMachine,
+    x: Any,
+    y: Any,
+    *,
+    weights: Any = None,
+    class_weight: Mapping[int, float] | str | None = None,
+    init: Fit | Any = None,
+    tolerance: float | None = None,
+    max_iterations: int = 400,
+    throw: bool = True,
+) -> Fit:
+    """Find the MAP solution: minimize `sum_i w_i L(y_i, f_i) + 1/2 f' K^-1 f`.
+
+    Hinge, squared hinge, epsilon-insensitive, soft insensitive, Huber and Laplacian losses are solved as
+    box-constrained quadratic programs to machine precision, quadratic ones by one Cholesky
+    factorization, smooth ones by Newton's method. Numerically singular kernel matrices are fine. The result
+    is differentiable with respect to model, `x`, `y` (of a regression) and `weights`, under jit, vmap and
+    grad, to any order.
+
+    **Arguments:**
+
+    - `model`: the kernel machine.
+    - `x`, `y`: inputs, one row for each example, and labels -1/+1 or targets. Integers and lists are
+      converted to floating-point arrays.
+    - `weights`: one for each example, default one. A weight of two is exactly a repeated row, a weight of
+      zero an absent one.
+    - `class_weight`: `{-1: a, +1: b}`, or `"balanced"` for weights inverse to the class frequencies;
+      multiplies `weights`.
+    - `init`: an earlier `Fit` on the same examples, or dual coefficients, to start from.
+    - `tolerance`: the KKT residual asked for, in units of the latent function (of the targets, for large
+      ones); by default 1e-10 in float64, 2e-6 in float32. Rounding errors of `K dual` are allowed for.
+    - `max_iterations`: of Newton steps.
+    - `throw`: whether to raise where the solver fails. With `throw=False` look at `result`; do so in
+      batches, where the failure of one member should leave the others untouched.
+
+    **Returns:** a `Fit`.
+    """
+    if not isinstance(model, KernelMachine):
+        raise TypeError(f"`model` must be a KernelMachine, not {type(model).__name__}")
+    x = as_inputs(x)
+    y = as_targets(y, x.shape[0], labels=model.loss.is_classifier)
+    dtype = jnp.result_type(x, *jax.tree.leaves(unfreeze(model)))
+    weights = as_weights(weights, x.shape[0], dtype)
+    if class_weight is not None:
+        weights = weights * _class_weights(class_weight, model, y, weights)
+    start = _start(init, x.shape[0], dtype)
+    options = Options(tolerance, max_iterations)
+    # frozen values become arguments, so that fits at many frozen values share one compilation
+    plain = unfreeze(model)
+    fitted = _fit(plain, x.astype(dtype), y.astype(dtype), weights, start, options, init is not None)
+    fitted = eqx.tree_at(lambda f: f.model, fitted, model)
+    return _raise_on_failure(fitted) if throw else fitted
+
+
+@partial(jax.jit, static_argnums=(5, 6))
+def _fit(model, x, y, weights, start, options, warm) -> Fit:
+    gram = model.kernel.matrix(x, x, same=True)
+    problem = Problem(gram, y, weights, model.loss, model.offset)
+    solution = solve(problem, start, options, warm)
+    dual, offset = attach_derivatives(problem, solution.dual, solution.offset, solution.free)
+    latent = gram @ dual + offset
+    group = jnp.where(solution.free, FREE, jnp.where(dual == 0, NON_SUPPORT, BOUND))
+    result = solution.result
+    if _contains_custom(model.kernel):
+        skew = jnp.max(jnp.abs(gram - gram.T))
+        lopsided = skew > jnp.sqrt(jnp.finfo(gram.dtype).eps) * jnp.max(jnp.abs(gram))
+        result = jnp.where(lopsided, RESULTS.factorization_failed, result)
+    finite = jnp.all(jnp.isfinite(gram)) & jnp.all(jnp.isfinite(jnp.stack(_scalars(model))))
+    result = jnp.where(finite, result, RESULTS.nonfinite)
+    objective, gap = _objective_and_gap(problem, dual, offset, latent)
+    stats = Stats(solution.iterations, solution.residual, gap, objective)
+    return Fit(model, x, y, weights, dual, offset, latent, group, result, stats)
+
+
+def _objective_and_gap(problem, dual, offset, latent):
+    weights, loss = problem.weights, problem.loss
+    counts = weights > 0
+    losses = jnp.sum(jnp.where(counts, weights * loss.value(problem.y, latent), 0.0))
+    penalty = dual @ (latent - offset) / 2
+    objective = losses + penalty
+    if not isinstance(loss, AbstractPiecewise):
+        return objective, jnp.full_like(objective, jnp.nan)
+    conjugates = jnp.where(counts, loss.conjugate(problem.y, dual, weights), 0.0)
+    dual_objective = -jnp.sum(conjugates) - penalty
+    return objective, (objective - dual_objective) / (1 + jnp.abs(objective))
+
+
+def _scalars(model):
+    return [jnp.sum(leaf) for leaf in jax.tree.leaves(model)] or [jnp.zeros(())]
+
+
+def _contains_custom(kernel) -> bool:
+    nodes = jax.tree.leaves(kernel, is_leaf=lambda node: isinstance(node, Custom))
+    return any(isinstance(node, Custom) for node in nodes)
+
+
+def _class_weights(class_weight, model, y, weights) -> Float[Array, " n"]:
+    if not model.loss.is_classifier:
+        raise ValueError("`class_weight` needs a classification loss")
+    if isinstance(class_weight, str):
+        if class_weight != "balanced":
+            raise ValueError(
+                f'`class_weight` must be "balanced" or a mapping like {{-1: 1.0, +1: 2.0}}, '
+                f"not {class_weight!r}"
+            )
+        total = jnp.sum(weights)
+        positive, negative = (total / (2 * jnp.sum(weights * (y == s))) for s in (1, -1))
+    else:
+        if set(class_weight) != {-1, 1}:
+            raise ValueError(f"`class_weight` must have the keys -1 and +1, not {set(class_weight)}")
+        positive, negative = class_weight[1], class_weight[-1]
+        if not is_traced(positive, negative) and not min(positive, negative) > 0:
+            raise ValueError("`class_weight` must be positive")
+    return jnp.where(y > 0, positive, negative).astype(weights.dtype)
+
+
+def _start(init, examples: int, dtype) -> Start:
+    zero = jnp.zeros((), dtype)
+    if init is None:
+        return Start(jnp.zeros(examples, dtype), zero)
+    dual, offset = (init.dual, init.offset) if isinstance(init, Fit) else (jnp.asarray(init), zero)
+    if dual.shape != (examples,):
+        raise ValueError(
+            f"`init` has {dual.shape} dual coefficients, but there are {examples} examples: start from a "
+            "fit on the same examples"
+        )
+    sound = jnp.isfinite(dual)  # the remains of a fit that failed are no start
+    return Start(jnp.where(sound, dual, 0.0).astype(dtype), jnp.nan_to_num(offset).astype(dtype))
+
+
+class FitError(RuntimeError):
+    """A fit that did not reach its solution, raised by `throw=True`."""
+
+
+def _raise_on_failure(fitted: Fit) -> Fit:
+    if is_traced(fitted.result):
+        codes = [code for code in RESULTS if not code.is_success]
+        failed = fitted.result >= codes[0]
+        index = jnp.clip(fitted.result - codes[0], 0, len(codes) - 1)
+        dual = eqx.branched_error_if(fitted.dual, failed, index, [c.message for c in codes])
+        return eqx.tree_at(lambda f: f.dual, fitted, dual)
+    code = RESULTS(int(fitted.result))
+    if not code.is_success:
+        raise FitError(
+            f"{code.message} (KKT residual {float(fitted.stats.kkt_residual):.1e} after "
+            f"{int(fitted.stats.iterations)} iterations; `throw=False` returns the fit all the same)"
+        )
+    return fitted

@@ -1,0 +1,19 @@
+"""Kernels: covariance functions that compose with `+` and `*`."""
+
+from ._base import AbstractKernel as AbstractKernel
+from ._base import Product as Product
+from ._base import Sum as Sum
+from ._constant import Constant as Constant
+from ._constant import White as White
+from ._custom import Custom as Custom
+from ._linear import Linear as Linear
+from ._linear import Polynomial as Polynomial
+from ._stationary import RBF as RBF
+from ._stationary import Matern12 as Matern12
+from ._stationary import Matern32 as Matern32
+from ._stationary import Matern52 as Matern52
+from ._stationary import Periodic as Periodic
+from ._stationary import RationalQuadratic as RationalQuadratic
+from ._transform import ARD as ARD
+from ._transform import Subspace as Subspace
+from ._transform import Transform as Transform

@@ -1,0 +1,113 @@
+"""What every kernel is, and the algebra of kernels."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._errors import as_inputs
+
+
+class AbstractKernel(eqx.Module):
+    """A covariance function `k(x, x')`, with its hyperparameters as unconstrained leaves.
+
+    Kernels are added and multiplied with `+` and `*`; a number stands for a `Constant` kernel, whose
+    variance is a hyperparameter like any other (freeze it to keep it).
+    """
+
+    @abc.abstractmethod
+    def matrix(
+        self, x1: Float[Array, "n d"], x2: Float[Array, "m d"], same: bool
+    ) -> Float[Array, "n m"]:
+        """Covariances between two lists of points; `same` tells that they are one and the same list."""
+
+    @abc.abstractmethod
+    def diagonal(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
+        """Variances `k(x_i, x_i)` of a list of points."""
+
+    def gram(self, x: Any) -> Float[Array, "n n"]:
+        """The symmetric matrix `K_ij = k(x_i, x_j)`.
+
+        **Arguments:** `x`, a matrix with one row for each point.
+
+        **Returns:** the Gram matrix.
+        """
+        points = as_inputs(x)
+        return self.matrix(points, points, same=True)
+
+    def cross(self, x1: Any, x2: Any) -> Float[Array, "n m"]:
+        """The matrix `K_ij = k(x1_i, x2_j)` between two different lists of points.
+
+        **Arguments:** `x1`, `x2`, matrices with one row for each point.
+
+        **Returns:** the cross-covariances.
+        """
+        first, second = as_inputs(x1, "x1"), as_inputs(x2, "x2")
+        if first.shape[1] != second.shape[1]:
+            raise ValueError(
+                f"`x1` has {first.shape[1]} inputs, but `x2` has {second.shape[1]}: they must agree"
+            )
+        return self.matrix(first, second, same=False)
+
+    def __call__(self, x1: Float[Array, " d"], x2: Float[Array, " d"]) -> Float[Array, ""]:
+        """The covariance `k(x1, x2)` of two single points."""
+        return self.matrix(jnp.atleast_1d(x1)[None], jnp.atleast_1d(x2)[None], same=False)[0, 0]
+
+    def __add__(self, other):
+        return _combine(Sum, self, other)
+
+    def __radd__(self, other):
+        if isinstance(other, int) and other == 0:  # so that Python's `sum` works
+            return self
+        return _combine(Sum, other, self)
+
+    def __mul__(self, other):
+        return _combine(Product, self, other)
+
+    def __rmul__(self, other):
+        return _combine(Product, other, self)
+
+
+class Sum(AbstractKernel):
+    """The sum `k(x, x') = left(x, x') + right(x, x')`."""
+
+    left: AbstractKernel
+    right: AbstractKernel
+
+    def matrix(self, x1, x2, same):
+        """Covariances between two lists of points."""
+        return self.left.matrix(x1, x2, same) + self.right.matrix(x1, x2, same)
+
+    def diagonal(self, x):
+        """Variances of a list of points."""
+        return self.left.diagonal(x) + self.right.diagonal(x)
+
+
+class Product(AbstractKernel):
+    """The product `k(x, x') = left(x, x') right(x, x')`."""
+
+    left: AbstractKernel
+    right: AbstractKernel
+
+    def matrix(self, x1, x2, same):
+        """Covariances between two lists of points."""
+        return self.left.matrix(x1, x2, same) * self.right.matrix(x1, x2, same)
+
+    def diagonal(self, x):
+        """Variances of a list of points."""
+        return self.left.diagonal(x) * self.right.diagonal(x)
+
+
+def _combine(operation, left, right):
+    from ._constant import Constant  # a number is a constant kernel, which is a kernel
+
+    operands = []
+    for operand in (left, right):
+        if not isinstance(operand, AbstractKernel):
+            if not eqx.is_array_like(operand) or jnp.ndim(operand) != 0:
+                return NotImplemented
+            operand = Constant(operand)
+        operands.append(operand)
+    return operation(*operands)

@@ -1,0 +1,65 @@
+"""Kernels that do not look at the points: a constant, and white noise."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._parameters import positive, read
+from ._base import AbstractKernel
+
+
+class Constant(AbstractKernel):
+    """The constant kernel `k(x, x') = variance`: a random offset of that variance.
+
+    It takes the place of a penalized offset in a kernel machine: the term `k_off` of Gold and Sollich,
+    "Model selection for support vector machine classification", eq. 8.
+
+    **Arguments:** `variance`, positive.
+    """
+
+    log_variance: Float[Array, ""]
+
+    def __init__(self, variance=1.0):
+        self.log_variance = positive(variance, "variance")
+
+    @property
+    def variance(self) -> Float[Array, ""]:
+        """The variance of the offset."""
+        return jnp.exp(read(self.log_variance))
+
+    def matrix(self, x1, x2, same):
+        """Covariances between two lists of points."""
+        return jnp.broadcast_to(self.variance, (x1.shape[0], x2.shape[0]))
+
+    def diagonal(self, x):
+        """Variances of a list of points."""
+        return jnp.broadcast_to(self.variance, (x.shape[0],))
+
+
+class White(AbstractKernel):
+    """White noise: `variance` for an example with itself, zero for any two different examples.
+
+    Two examples differ even where their inputs coincide, so `gram` has the variance on its diagonal and
+    `cross` is zero. As input noise of a classifier: Opper and Winther, "Gaussian processes and SVM:
+    mean field results and leave-one-out", eq. 8.16.
+
+    **Arguments:** `variance`, positive.
+    """
+
+    log_variance: Float[Array, ""]
+
+    def __init__(self, variance=1.0):
+        self.log_variance = positive(variance, "variance")
+
+    @property
+    def variance(self) -> Float[Array, ""]:
+        """The variance of the noise."""
+        return jnp.exp(read(self.log_variance))
+
+    def matrix(self, x1, x2, same):
+        """Covariances between two lists of points."""
+        shape = (x1.shape[0], x2.shape[0])
+        return self.variance * jnp.eye(*shape) if same else jnp.zeros_like(self.variance, shape=shape)
+
+    def diagonal(self, x):
+        """Variances of a list of points."""
+        return jnp.broadcast_to(self.variance, (x.shape[0],))

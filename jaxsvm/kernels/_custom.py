@@ -1,0 +1,106 @@
+"""A user's own kernel."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._parameters import Frozen
+from ._base import AbstractKernel
+
+
+class Callable(eqx.Module):
+    """A function with parameters, or a module, whose leaves are its inexact arrays and nothing else.
+
+    What else a module holds (activation functions, sizes) is static, so that bare `jax.grad` and optax
+    work on a model that contains it.
+    """
+
+    parameters: Any
+    rest: Any = eqx.field(static=True)
+    is_function: bool = eqx.field(static=True)
+
+    def __init__(self, function: Any, parameters: Any = None):
+        if not callable(function):
+            raise TypeError(f"a function or an `eqx.Module` is needed, not {function!r}")
+        self.is_function = parameters is not None
+        tree = parameters if self.is_function else function
+        if self.is_function:
+            tree = jax.tree.map(_as_inexact, tree)
+        dynamic, static = eqx.partition(tree, eqx.is_inexact_array)
+        for leaf in jax.tree.leaves(static):
+            if isinstance(leaf, jax.Array | np.ndarray):
+                raise TypeError(
+                    f"the module holds an array of {leaf.dtype}, which can be neither differentiated "
+                    "nor hashed: make it floating-point, or a static tuple"
+                )
+        self.parameters = dynamic
+        self.rest = (function if self.is_function else None, _Static(static))
+
+    def __call__(self, *points):
+        """The value at the points."""
+        function, static = self.rest
+        dynamic = jax.tree.map(
+            lambda leaf: jnp.asarray(leaf.constant.array) if isinstance(leaf, Frozen) else leaf,
+            self.parameters,
+            is_leaf=lambda leaf: isinstance(leaf, Frozen),
+        )
+        tree = eqx.combine(dynamic, static.tree)
+        return function(tree, *points) if self.is_function else tree(*points)
+
+
+class _Static:
+    """A pytree of hashable leaves that compares by value."""
+
+    def __init__(self, tree):
+        self.tree = tree
+        leaves, structure = jax.tree.flatten(tree)
+        self._key = (tuple(leaves), structure)
+
+    def __hash__(self):
+        return hash(self._key)
+
+    def __eq__(self, other):
+        return isinstance(other, _Static) and self._key == other._key
+
+    def __repr__(self):
+        return repr(self.tree)
+
+
+def _as_inexact(leaf):
+    if isinstance(leaf, bool | int | float | np.ndarray | np.generic | jax.Array):
+        array = jnp.asarray(leaf)
+        return array if eqx.is_inexact_array(array) else array.astype(jnp.result_type(float))
+    return leaf
+
+
+class Custom(AbstractKernel):
+    """Any covariance function of two points, with any parameters.
+
+    The function must be symmetric and positive semi-definite; `jaxsvm.fit` reports where it is not. All
+    n x m values are computed by `vmap`; for a kernel on features of single points use `Transform`.
+
+    **Arguments:** `function`, either a function `(x1, x2)`, a function `(parameters, x1, x2)` with
+    `parameters`, any pytree of numbers and arrays, or any `eqx.Module` that is called with two points.
+    """
+
+    function: Callable
+
+    def __init__(self, function: Any, parameters: Any = None):
+        self.function = Callable(function, parameters)
+
+    def matrix(self, x1, x2, same):
+        """Covariances between two lists of points."""
+        values = jax.vmap(lambda a: jax.vmap(lambda b: self.function(a, b))(x2))(x1)
+        if values.ndim != 2:
+            raise ValueError(
+                "a custom kernel must give one number for two points, but gives shape "
+                f"{values.shape[2:]}"
+            )
+        return values
+
+    def diagonal(self, x):
+        """Variances of a list of points."""
+        return jax.vmap(lambda a: self.function(a, a))(x)

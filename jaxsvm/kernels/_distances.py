@@ -1,0 +1,41 @@
+"""Distances between points by one matrix product, safe to differentiate."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def scale_inputs(x: Float[Array, "n d"], lengthscale: Float[Array, "..."]) -> Float[Array, "n d"]:
+    """Inputs divided by one lengthscale for all, or by one each."""
+    if lengthscale.ndim == 1 and lengthscale.shape[0] != x.shape[1]:
+        raise ValueError(
+            f"the kernel has {lengthscale.shape[0]} lengthscales, but the points have {x.shape[1]} "
+            "inputs: give one lengthscale, or one for each input"
+        )
+    return x / lengthscale
+
+
+def squared_distances(
+    x1: Float[Array, "n d"], x2: Float[Array, "m d"], same: bool
+) -> Float[Array, "n m"]:
+    """`|x1_i - x2_j|^2` as `|x1_i|^2 + |x2_j|^2 - 2 x1_i x2_j`: no array of size n x m x d.
+
+    What is below the rounding error of this formula counts as zero, so that coincident points have
+    distance exactly zero and every kernel sees them as one point; the gradient there is zero.
+    """
+    center = jax.lax.stop_gradient(jnp.mean(x1, axis=0))  # distances far from the origin stay accurate
+    x1, x2 = x1 - center, x2 - center
+    norms1, norms2 = jnp.sum(x1**2, axis=1), jnp.sum(x2**2, axis=1)
+    sizes = norms1[:, None] + norms2[None, :]
+    raw = sizes - 2 * jnp.matmul(x1, x2.T, precision=jax.lax.Precision.HIGHEST)
+    distances = jnp.where(raw > 8 * jnp.finfo(raw.dtype).eps * sizes, raw, 0.0)
+    if same:
+        distances = (distances + distances.T) / 2
+        distances = jnp.where(jnp.eye(x1.shape[0], dtype=bool), 0.0, distances)
+    return distances
+
+
+def safe_root(squared: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """The square root, with derivative zero instead of infinity at zero."""
+    apart = squared > 0
+    return jnp.where(apart, jnp.sqrt(jnp.where(apart, squared, 1.0)), 0.0)

@@ -1,0 +1,78 @@
+"""Kernels of the inner product: linear and polynomial."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._parameters import positive, read
+from ._base import AbstractKernel
+
+
+def _inner(x1, x2, same):
+    product = jnp.matmul(x1, x2.T, precision=jax.lax.Precision.HIGHEST)
+    return (product + product.T) / 2 if same else product
+
+
+class Linear(AbstractKernel):
+    """The linear kernel `k(x, x') = sum_a variance_a x_a x'_a`.
+
+    **Arguments:** `variance` of the weights, one number or one for each input, positive.
+    """
+
+    log_variance: Float[Array, "..."]
+
+    def __init__(self, variance=1.0):
+        self.log_variance = positive(variance, "variance")
+        if self.log_variance.ndim > 1:
+            raise ValueError("`variance` must be one number or one for each input")
+
+    @property
+    def variance(self) -> Float[Array, "..."]:
+        """The prior variance of the weights."""
+        return jnp.exp(read(self.log_variance))
+
+    def matrix(self, x1, x2, same):
+        """Covariances between two lists of points."""
+        deviation = jnp.exp(read(self.log_variance) / 2)
+        return _inner(x1 * deviation, x2 * deviation, same)
+
+    def diagonal(self, x):
+        """Variances of a list of points."""
+        return jnp.sum(self.variance * x**2, axis=1)
+
+
+class Polynomial(AbstractKernel):
+    """The polynomial kernel `k(x, x') = variance * (x . x' + shift)^degree`.
+
+    **Arguments:** `degree`, a whole number from 1 on (fixed); `shift` and `variance`, positive.
+    """
+
+    log_shift: Float[Array, ""]
+    log_variance: Float[Array, ""]
+    degree: int = eqx.field(static=True)
+
+    def __init__(self, degree=2, shift=1.0, variance=1.0):
+        if not isinstance(degree, int) or isinstance(degree, bool) or degree < 1:
+            raise ValueError(f"`degree` must be a whole number from 1 on, but is {degree!r}")
+        self.degree = degree
+        self.log_shift = positive(shift, "shift")
+        self.log_variance = positive(variance, "variance")
+
+    @property
+    def shift(self) -> Float[Array, ""]:
+        """The constant added to the inner product."""
+        return jnp.exp(read(self.log_shift))
+
+    @property
+    def variance(self) -> Float[Array, ""]:
+        """The factor before the power."""
+        return jnp.exp(read(self.log_variance))
+
+    def matrix(self, x1, x2, same):
+        """Covariances between two lists of points."""
+        return self.variance * (_inner(x1, x2, same) + self.shift) ** self.degree
+
+    def diagonal(self, x):
+        """Variances of a list of points."""
+        return self.variance * (jnp.sum(x**2, axis=1) + self.shift) ** self.degree

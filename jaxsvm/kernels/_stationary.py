@@ -1,0 +1,205 @@
+"""Kernels that depend on the scaled distance of two points only."""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._parameters import positive, read
+from ._base import AbstractKernel
+from ._distances import safe_root, scale_inputs, squared_distances
+
+
+def _lengthscale_leaf(lengthscale) -> Float[Array, "..."]:
+    leaf = positive(lengthscale, "lengthscale")
+    if leaf.ndim > 1:
+        raise ValueError(
+            f"`lengthscale` must be one number or one for each input, but has shape {leaf.shape}"
+        )
+    return leaf
+
+
+class AbstractStationary(AbstractKernel):
+    """`k(x, x') = variance * correlation(r^2)` with `r^2 = sum_a (x_a - x'_a)^2 / lengthscale_a^2`."""
+
+    log_lengthscale: eqx.AbstractVar[Float[Array, "..."]]
+    log_variance: eqx.AbstractVar[Float[Array, ""]]
+
+    @abc.abstractmethod
+    def correlation(self, squared: Float[Array, "n m"]) -> Float[Array, "n m"]:
+        """The correlation of two points as a function of their squared scaled distance."""
+
+    @property
+    def lengthscale(self) -> Float[Array, "..."]:
+        """The distance over which the function varies: one number, or one for each input."""
+        return jnp.exp(read(self.log_lengthscale))
+
+    @property
+    def variance(self) -> Float[Array, ""]:
+        """The variance of the function at a point."""
+        return jnp.exp(read(self.log_variance))
+
+    def matrix(self, x1, x2, same):
+        """Covariances between two lists of points."""
+        scaled1 = scale_inputs(x1, self.lengthscale)
+        scaled2 = scaled1 if same else scale_inputs(x2, self.lengthscale)
+        return self.variance * self.correlation(squared_distances(scaled1, scaled2, same))
+
+    def diagonal(self, x):
+        """Variances of a list of points."""
+        return jnp.broadcast_to(self.variance, (x.shape[0],))
+
+
+class RBF(AbstractStationary):
+    """The squared-exponential kernel `variance * exp(-sum_a (x_a - x'_a)^2 / (2 lengthscale_a^2))`.
+
+    Gold and Sollich, "Model selection for support vector machine classification", eq. 8.
+
+    **Arguments:** `lengthscale`, one number or one for each input (automatic relevance
+    determination); `variance`; both positive.
+    """
+
+    log_lengthscale: Float[Array, "..."]
+    log_variance: Float[Array, ""]
+
+    def __init__(self, lengthscale=1.0, variance=1.0):
+        self.log_lengthscale = _lengthscale_leaf(lengthscale)
+        self.log_variance = positive(variance, "variance")
+
+    def correlation(self, squared):
+        """`exp(-r^2 / 2)`."""
+        return jnp.exp(-squared / 2)
+
+
+class Matern12(AbstractStationary):
+    """The Matern kernel of smoothness 1/2, `variance * exp(-r)`: continuous, nowhere differentiable.
+
+    **Arguments:** `lengthscale`, one number or one for each input; `variance`; both positive.
+    """
+
+    log_lengthscale: Float[Array, "..."]
+    log_variance: Float[Array, ""]
+
+    def __init__(self, lengthscale=1.0, variance=1.0):
+        self.log_lengthscale = _lengthscale_leaf(lengthscale)
+        self.log_variance = positive(variance, "variance")
+
+    def correlation(self, squared):
+        """`exp(-r)`."""
+        return jnp.exp(-safe_root(squared))
+
+
+class Matern32(AbstractStationary):
+    """The Matern kernel of smoothness 3/2, `variance * (1 + sqrt(3) r) exp(-sqrt(3) r)`.
+
+    **Arguments:** `lengthscale`, one number or one for each input; `variance`; both positive.
+    """
+
+    log_lengthscale: Float[Array, "..."]
+    log_variance: Float[Array, ""]
+
+    def __init__(self, lengthscale=1.0, variance=1.0):
+        self.log_lengthscale = _lengthscale_leaf(lengthscale)
+        self.log_variance = positive(variance, "variance")
+
+    def correlation(self, squared):
+        """`(1 + sqrt(3) r) exp(-sqrt(3) r)`."""
+        root = safe_root(3 * squared)
+        return (1 + root) * jnp.exp(-root)
+
+
+class Matern52(AbstractStationary):
+    """The Matern kernel of smoothness 5/2, `variance * (1 + s + s^2/3) exp(-s)`, `s = sqrt(5) r`.
+
+    **Arguments:** `lengthscale`, one number or one for each input; `variance`; both positive.
+    """
+
+    log_lengthscale: Float[Array, "..."]
+    log_variance: Float[Array, ""]
+
+    def __init__(self, lengthscale=1.0, variance=1.0):
+        self.log_lengthscale = _lengthscale_leaf(lengthscale)
+        self.log_variance = positive(variance, "variance")
+
+    def correlation(self, squared):
+        """`(1 + s + s^2/3) exp(-s)`."""
+        root = safe_root(5 * squared)
+        return (1 + root + 5 * squared / 3) * jnp.exp(-root)
+
+
+class RationalQuadratic(AbstractStationary):
+    """A scale mixture of RBF kernels, `variance * (1 + r^2 / (2 mixture))^(-mixture)`.
+
+    **Arguments:** `lengthscale`, one number or one for each input; `variance`; `mixture`, large for
+    an RBF kernel, small for a wide mixture of lengthscales; all positive.
+    """
+
+    log_lengthscale: Float[Array, "..."]
+    log_variance: Float[Array, ""]
+    log_mixture: Float[Array, ""]
+
+    def __init__(self, lengthscale=1.0, variance=1.0, mixture=1.0):
+        self.log_lengthscale = _lengthscale_leaf(lengthscale)
+        self.log_variance = positive(variance, "variance")
+        self.log_mixture = positive(mixture, "mixture")
+
+    @property
+    def mixture(self) -> Float[Array, ""]:
+        """The exponent of the mixture."""
+        return jnp.exp(read(self.log_mixture))
+
+    def correlation(self, squared):
+        """`(1 + r^2 / (2 mixture))^(-mixture)`."""
+        return jnp.exp(-self.mixture * jnp.log1p(squared / (2 * self.mixture)))
+
+
+class Periodic(AbstractKernel):
+    """The periodic kernel `variance * exp(-2 sum_a sin^2(pi (x_a - x'_a) / period_a) / lengthscale_a^2)`.
+
+    It is the RBF kernel on the circle: `4 sin^2(t / 2)` is the squared distance of two points of the
+    unit circle at angle `t`, so one matrix product of cosines and sines gives all distances.
+
+    **Arguments:** `lengthscale` and `period`, each one number or one for each input; `variance`; all
+    positive.
+    """
+
+    log_lengthscale: Float[Array, "..."]
+    log_variance: Float[Array, ""]
+    log_period: Float[Array, "..."]
+
+    def __init__(self, lengthscale=1.0, variance=1.0, period=1.0):
+        self.log_lengthscale = _lengthscale_leaf(lengthscale)
+        self.log_variance = positive(variance, "variance")
+        self.log_period = positive(period, "period")
+
+    @property
+    def lengthscale(self) -> Float[Array, "..."]:
+        """The distance on the unit circle over which the function varies."""
+        return jnp.exp(read(self.log_lengthscale))
+
+    @property
+    def variance(self) -> Float[Array, ""]:
+        """The variance of the function at a point."""
+        return jnp.exp(read(self.log_variance))
+
+    @property
+    def period(self) -> Float[Array, "..."]:
+        """The period of each input."""
+        return jnp.exp(read(self.log_period))
+
+    def matrix(self, x1, x2, same):
+        """Covariances between two lists of points."""
+        circle1 = self._on_circles(x1)
+        circle2 = circle1 if same else self._on_circles(x2)
+        return self.variance * jnp.exp(-squared_distances(circle1, circle2, same) / 2)
+
+    def diagonal(self, x):
+        """Variances of a list of points."""
+        return jnp.broadcast_to(self.variance, (x.shape[0],))
+
+    def _on_circles(self, x):
+        angles = 2 * jnp.pi * scale_inputs(x, self.period)
+        return jnp.concatenate(
+            [scale_inputs(f(angles), self.lengthscale) for f in (jnp.cos, jnp.sin)], axis=1
+        )

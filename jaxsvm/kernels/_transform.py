@@ -1,0 +1,123 @@
+"""Kernels on transformed inputs: `k(g(x), g(x'))`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._parameters import positive, read
+from ._base import AbstractKernel
+from ._custom import Callable
+
+
+class ARD(AbstractKernel):
+    """A kernel whose inputs are divided by one lengthscale each (automatic relevance determination).
+
+    `k(x, x') = kernel(x / lengthscale, x' / lengthscale)`. For kernels that have no lengthscales of
+    their own, or one for all inputs; keep that one frozen, since only the product matters.
+
+    **Arguments:** `kernel`; `lengthscale`, a positive vector with one entry for each input.
+    """
+
+    kernel: AbstractKernel
+    log_lengthscale: Float[Array, " d"]
+
+    def __init__(self, kernel: AbstractKernel, lengthscale):
+        self.kernel = kernel
+        self.log_lengthscale = positive(lengthscale, "lengthscale")
+        if self.log_lengthscale.ndim != 1:
+            raise ValueError("`lengthscale` must be a vector with one entry for each input")
+
+    @property
+    def lengthscale(self) -> Float[Array, " d"]:
+        """The distance in each input over which the function varies."""
+        return jnp.exp(read(self.log_lengthscale))
+
+    def matrix(self, x1, x2, same):
+        """Covariances between two lists of points."""
+        return self.kernel.matrix(self._scaled(x1), self._scaled(x2), same)
+
+    def diagonal(self, x):
+        """Variances of a list of points."""
+        return self.kernel.diagonal(self._scaled(x))
+
+    def _scaled(self, x):
+        if x.shape[1] != self.log_lengthscale_size:
+            raise ValueError(
+                f"the kernel has {self.log_lengthscale_size} lengthscales, but the points have "
+                f"{x.shape[1]} inputs"
+            )
+        return x / self.lengthscale
+
+    @property
+    def log_lengthscale_size(self) -> int:
+        """The number of inputs."""
+        return read(self.log_lengthscale).shape[0]
+
+
+class Subspace(AbstractKernel):
+    """A kernel that sees some of the inputs only: `k(x, x') = kernel(x[inputs], x'[inputs])`.
+
+    **Arguments:** `kernel`; `inputs`, the places of the inputs it sees.
+    """
+
+    kernel: AbstractKernel
+    inputs: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(self, kernel: AbstractKernel, inputs: Sequence[int]):
+        self.kernel = kernel
+        self.inputs = tuple(int(i) for i in inputs)
+        if not self.inputs or len(set(self.inputs)) != len(self.inputs) or min(self.inputs) < 0:
+            raise ValueError("`inputs` must be different places, from 0 on, and at least one")
+
+    def matrix(self, x1, x2, same):
+        """Covariances between two lists of points."""
+        return self.kernel.matrix(self._seen(x1), self._seen(x2), same)
+
+    def diagonal(self, x):
+        """Variances of a list of points."""
+        return self.kernel.diagonal(self._seen(x))
+
+    def _seen(self, x):
+        if max(self.inputs) >= x.shape[1]:
+            raise ValueError(
+                f"the kernel looks at input {max(self.inputs)}, but the points have {x.shape[1]} inputs"
+            )
+        return x[:, np.array(self.inputs)]
+
+
+class Transform(AbstractKernel):
+    """A kernel on features: `k(x, x') = kernel(g(x), g(x'))`, for instance with a neural network `g`.
+
+    **Arguments:** `kernel`; `function`, a map from one point to a vector of features: a function
+    `(x)`, a function `(parameters, x)` with `parameters`, or any `eqx.Module`.
+    """
+
+    kernel: AbstractKernel
+    function: Callable
+
+    def __init__(self, kernel: AbstractKernel, function: Any, parameters: Any = None):
+        self.kernel = kernel
+        self.function = Callable(function, parameters)
+
+    def matrix(self, x1, x2, same):
+        """Covariances between two lists of points."""
+        features1 = self._features(x1)
+        return self.kernel.matrix(features1, features1 if same else self._features(x2), same)
+
+    def diagonal(self, x):
+        """Variances of a list of points."""
+        return self.kernel.diagonal(self._features(x))
+
+    def _features(self, x):
+        features = jax.vmap(self.function)(x)
+        if features.ndim != 2:
+            raise ValueError(
+                "`function` must map a point to a vector of features, but one point gives shape "
+                f"{features.shape[1:]}"
+            )
+        return features

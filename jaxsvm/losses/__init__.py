@@ -1,0 +1,19 @@
+"""Losses: negative log likelihoods of labels and targets."""
+
+from ._base import AbstractClassification as AbstractClassification
+from ._base import AbstractLoss as AbstractLoss
+from ._base import AbstractRegression as AbstractRegression
+from ._margin import Hinge as Hinge
+from ._margin import LeastSquares as LeastSquares
+from ._margin import SquaredHinge as SquaredHinge
+from ._piecewise import AbstractPiecewise as AbstractPiecewise
+from ._piecewise import Shape as Shape
+from ._regression import EpsilonInsensitive as EpsilonInsensitive
+from ._regression import Huber as Huber
+from ._regression import Laplacian as Laplacian
+from ._regression import Quadratic as Quadratic
+from ._regression import SoftInsensitive as SoftInsensitive
+from ._smooth import FlipNoise as FlipNoise
+from ._smooth import Logistic as Logistic
+from ._smooth import Probit as Probit
+from ._smooth import Trigonometric as Trigonometric

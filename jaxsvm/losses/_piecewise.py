@@ -1,0 +1,239 @@
+"""Convex losses made of linear and quadratic pieces: the family behind all support vector machines.
+
+With the `excess` of an example (by how much it misses its margin, or its residual the insensitive
+zone), every such loss is
+
+    L = 0                                   for excess <= 0,
+    L = excess^2 / (2 compliance)           for 0 < excess < compliance * bound,
+    L = bound * excess - compliance * bound^2 / 2    beyond,
+
+so that the dual coefficient `-dL/df` has the magnitude `clip(excess / compliance, 0, bound)`. Without
+compliance it jumps at `excess = 0`; without bound it grows for ever. Fenchel's conjugate is a
+quadratic on an interval, which makes the dual problem a box-constrained quadratic program.
+"""
+
+import abc
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ._base import AbstractClassification, AbstractLoss, AbstractRegression
+
+
+class Shape(NamedTuple):
+    """The three numbers of a piecewise loss; `None` for one that it does not have."""
+
+    dead_zone: Float[Array, ""] | None = None
+    compliance: Float[Array, ""] | None = None
+    bound: Float[Array, ""] | None = None
+
+
+class AbstractPiecewise(AbstractLoss):
+    """A convex loss of linear and quadratic pieces, given by its `shape`.
+
+    A two-sided loss depends on the residual `y - f`, a one-sided loss on the margin `y f`.
+    """
+
+    is_convex: ClassVar[bool] = True
+    is_two_sided: eqx.AbstractClassVar[bool]
+
+    @abc.abstractmethod
+    def shape(self) -> Shape:
+        """The dead zone, compliance and bound of the loss."""
+
+    @abc.abstractmethod
+    def excess(
+        self, y: Float[Array, " n"], f: Float[Array, " n"]
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """The sign of the dual coefficient and the excess of each example."""
+
+    @property
+    def has_flat_zone(self) -> bool:
+        """Whether latent values over an interval have no loss, so that solutions are sparse."""
+        return not self.is_two_sided or self.shape().dead_zone is not None
+
+    def value(self, y, f):
+        """The loss `L(y, f)`."""
+        _, compliance, bound = self.shape()
+        excess = jnp.maximum(self.excess(y, f)[1], 0)
+        if bound is None:
+            return excess**2 / (2 * compliance)
+        if compliance is None:
+            return bound * excess
+        knee = compliance * bound
+        quadratic = jnp.minimum(excess, knee) ** 2 / (2 * compliance)
+        return quadratic + bound * jnp.maximum(excess - knee, 0)
+
+    def derivative(self, y, f):
+        """`dL/df`; at a kink, the subgradient of smallest magnitude."""
+        sign, excess = self.excess(y, f)
+        _, compliance, bound = self.shape()
+        if compliance is None:
+            return -sign * jnp.where(excess > 0, bound, 0.0)
+        magnitude = jnp.maximum(excess, 0) / compliance
+        return -sign * (magnitude if bound is None else jnp.minimum(magnitude, bound))
+
+    def curvature(self, y, f):
+        """`1 / compliance` on the quadratic pieces, zero elsewhere (at a kink it is infinite)."""
+        _, compliance, bound = self.shape()
+        if compliance is None:
+            return jnp.zeros_like(f)
+        _, excess = self.excess(y, f)
+        inside = excess > 0 if self.has_flat_zone else jnp.ones_like(f, dtype=bool)
+        if bound is not None:
+            inside &= excess < compliance * bound
+        return jnp.where(inside, 1 / compliance, 0.0)
+
+    def conjugate(self, y, dual, weights) -> Float[Array, " n"]:
+        """`sup_f (-dual f - weights L(y, f))` for a dual coefficient within its bounds."""
+        dead_zone = self.shape().dead_zone
+        linear = -y * dual if dead_zone is None else dead_zone * jnp.abs(dual) - y * dual
+        return linear + weighted_compliance(self, weights, dual.dtype) * dual**2 / 2
+
+    def respond(
+        self, y, f, compliance: Float[Array, " n"], bound: Float[Array, " n"]
+    ) -> tuple[Float[Array, " n"], Bool[Array, " n"]]:
+        """Dual coefficients of the loss with another compliance and bound, and which of them are free.
+
+        With `compliance + step` at `f - step * center` this is the resolvent of the subdifferential,
+        one step of the proximal-point method in the dual.
+        """
+        sign, excess = self.excess(y, f)
+        magnitude = excess / compliance
+        free = magnitude < bound
+        if self.has_flat_zone:
+            free &= magnitude > 0
+        return sign * jnp.clip(magnitude, 0, bound), free
+
+    def violation(self, y, f, dual, weights) -> Float[Array, " n"]:
+        """By how much a latent value misses what its dual coefficient asks for, in units of `f`."""
+        bound = weighted_bound(self, weights, f.dtype)
+        compliance = weighted_compliance(self, weights, f.dtype)
+        sign, excess = self.excess(y, f)
+        if self.is_two_sided:
+            # the excess on the side of the dual coefficient; at zero, on the side of the residual
+            side = jnp.where(dual == 0, sign, jnp.sign(dual))
+            dead_zone = self.shape().dead_zone
+            excess = side * (y - f) - (0.0 if dead_zone is None else dead_zone)
+            sign = side
+        magnitude = sign * dual
+        gap = excess - compliance * magnitude
+        gap = jnp.where(magnitude <= 0, jnp.maximum(gap, 0), gap)
+        return jnp.abs(jnp.where(magnitude >= bound, jnp.minimum(gap, 0), gap))
+
+
+def weighted_compliance(loss: AbstractPiecewise, weights, dtype) -> Float[Array, " n"]:
+    """The compliance of `weight * L` for each example; of no interest where the weight is zero."""
+    compliance = loss.shape().compliance
+    if compliance is None:
+        return jnp.zeros_like(weights, dtype=dtype)
+    return (compliance / jnp.where(weights > 0, weights, 1.0)).astype(dtype)
+
+
+def weighted_bound(loss: AbstractPiecewise, weights, dtype) -> Float[Array, " n"]:
+    """The bound of `weight * L` for each example: zero where the weight is zero."""
+    bound = loss.shape().bound
+    if bound is None:
+        return jnp.where(weights > 0, jnp.inf, 0.0).astype(dtype)
+    return (bound * weights).astype(dtype)
+
+
+class AbstractOneSided(AbstractPiecewise):
+    """A piecewise loss of the margin `z = y f`, with `excess = 1 - z`."""
+
+    is_two_sided: ClassVar[bool] = False
+
+    def excess(self, y, f):
+        """The label, and `1 - y f`."""
+        return y, 1 - y * f
+
+
+class AbstractTwoSided(AbstractPiecewise):
+    """A piecewise loss of the residual, with `excess = |y - f| - dead_zone`."""
+
+    is_two_sided: ClassVar[bool] = True
+
+    def excess(self, y, f):
+        """The sign of the residual, and by how much it leaves the insensitive zone."""
+        residual = y - f
+        sign = jnp.where(residual >= 0, 1.0, -1.0).astype(residual.dtype)
+        dead_zone = self.shape().dead_zone
+        size = sign * residual
+        return sign, size if dead_zone is None else size - dead_zone
+
+
+class AbstractMargin(AbstractOneSided, AbstractClassification):
+    """A piecewise loss of support vector classification."""
+
+
+class AbstractResidual(AbstractTwoSided, AbstractRegression):
+    """A piecewise loss of support vector regression: a noise model with everything in closed form."""
+
+    def log_normalizer(self):
+        """`-ln Z` with `Z = 2 (zone + gauss + tail)`, the three parts of the half-line's integral.
+
+        `zone = dead_zone`, `gauss = sqrt(pi compliance / 2) erf(bound sqrt(compliance / 2))`,
+        `tail = exp(-compliance bound^2 / 2) / bound`. Chu, Keerthi and Ong, "Bayesian support vector
+        regression using a unified loss function", eq. 14.
+        """
+        return -jnp.log(2 * sum(self._masses()))
+
+    @property
+    def noise_variance(self):
+        """The variance of the noise, in closed form.
+
+        Chu, Keerthi and Ong, "Bayesian support vector regression using a unified loss function",
+        eq. 15, which is the case of the soft insensitive loss.
+        """
+        dead_zone, compliance, bound = self.shape()
+        zone, gauss, tail = self._masses()
+        start = jnp.zeros_like(zone) if dead_zone is None else dead_zone
+        second_moment = start**3 / 3
+        knee = start  # where the linear piece begins
+        if compliance is not None:
+            # with t = excess: int t e^(-t^2/2c) = c (1 - e), int t^2 e^(-t^2/2c) = c (gauss - knee e)
+            end = jnp.zeros_like(zone) if bound is None else jnp.exp(-compliance * bound**2 / 2)
+            length = jnp.zeros_like(zone) if bound is None else compliance * bound
+            second_moment += start**2 * gauss + 2 * start * compliance * (1 - end)
+            second_moment += compliance * (gauss - length * end)
+            knee = start + length
+        if bound is not None:
+            second_moment += tail * (knee**2 + 2 * knee / bound + 2 / bound**2)
+        return second_moment / (zone + gauss + tail)
+
+    def sample_noise(self, shape, *, key):
+        """Draws from the noise: uniform in the zone, a truncated Gaussian, an exponential tail."""
+        dead_zone, compliance, bound = self.shape()
+        masses = jnp.stack(self._masses())
+        keys = jax.random.split(key, 4)
+        piece = jax.random.categorical(keys[0], jnp.log(masses), shape=shape)
+        uniform = jax.random.uniform(keys[1], shape, masses.dtype)
+        start = 0.0 if dead_zone is None else dead_zone
+        size, knee = start * uniform, start
+        if compliance is not None:
+            deviation = jnp.sqrt(compliance)
+            upper = jnp.inf if bound is None else bound * deviation
+            gauss = jax.random.truncated_normal(keys[2], 0.0, upper, shape, masses.dtype)
+            size = jnp.where(piece == 1, start + deviation * gauss, size)
+            knee = start if bound is None else start + compliance * bound
+        if bound is not None:
+            tail = knee + jax.random.exponential(keys[2], shape, masses.dtype) / bound
+            size = jnp.where(piece == 2, tail, size)
+        return size * jax.random.rademacher(keys[3], shape, masses.dtype)
+
+    def _masses(self):
+        dead_zone, compliance, bound = self.shape()
+        zero = jnp.zeros_like(bound if compliance is None else compliance)
+        zone = zero if dead_zone is None else dead_zone
+        gauss, tail = zero, zero
+        if compliance is not None:
+            full = jnp.sqrt(jnp.pi * compliance / 2)
+            gauss = full if bound is None else full * jax.lax.erf(bound * jnp.sqrt(compliance / 2))
+        if bound is not None:
+            tail = 1 / bound
+            if compliance is not None:
+                tail = tail * jnp.exp(-compliance * bound**2 / 2)
+        return zone, gauss, tail

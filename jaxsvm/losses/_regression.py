@@ -1,0 +1,143 @@
+"""The losses of support vector regression: all of them noise models."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._parameters import positive, proportion, read
+from ._piecewise import AbstractResidual, Shape
+
+
+class SoftInsensitive(AbstractResidual):
+    """The soft insensitive loss (SILF): flat, then quadratic, then linear, of slope `C`.
+
+    `L = 0` for `|r| <= (1 - beta) epsilon`, `C (|r| - (1 - beta) epsilon)^2 / (4 beta epsilon)` up to
+    `(1 + beta) epsilon`, `C (|r| - epsilon)` beyond, with `r = y - f`. Chu, Keerthi and Ong, "Bayesian
+    support vector regression using a unified loss function", eq. 11; dual problem eq. 29. It becomes
+    `EpsilonInsensitive` as beta -> 0, `Huber` as beta -> 1, `Laplacian` as epsilon -> 0.
+
+    **Arguments:** `C` and `epsilon`, positive; `beta`, strictly between zero and one.
+    """
+
+    log_C: Float[Array, ""]
+    log_epsilon: Float[Array, ""]
+    logit_beta: Float[Array, ""]
+
+    def __init__(self, C=1.0, epsilon=0.1, beta=0.3):
+        self.log_C = positive(C, "C")
+        self.log_epsilon = positive(epsilon, "epsilon")
+        self.logit_beta = proportion(beta, "beta")
+
+    @property
+    def C(self) -> Float[Array, ""]:
+        """The slope of the linear pieces."""
+        return jnp.exp(read(self.log_C))
+
+    @property
+    def epsilon(self) -> Float[Array, ""]:
+        """The half-width of the insensitive zone."""
+        return jnp.exp(read(self.log_epsilon))
+
+    @property
+    def beta(self) -> Float[Array, ""]:
+        """The share of `epsilon` over which the corners are rounded."""
+        return 1 / (1 + jnp.exp(-read(self.logit_beta)))
+
+    def shape(self):
+        """Dead zone `(1 - beta) epsilon`, compliance `2 beta epsilon / C`, bound `C`."""
+        zone = self.epsilon / (1 + jnp.exp(read(self.logit_beta)))
+        return Shape(zone, 2 * self.beta * self.epsilon / self.C, self.C)
+
+
+class EpsilonInsensitive(AbstractResidual):
+    """The insensitive loss of Vapnik's support vector regression, `L = C max(|y - f| - epsilon, 0)`.
+
+    **Arguments:** `C` and `epsilon`, positive.
+    """
+
+    log_C: Float[Array, ""]
+    log_epsilon: Float[Array, ""]
+
+    def __init__(self, C=1.0, epsilon=0.1):
+        self.log_C = positive(C, "C")
+        self.log_epsilon = positive(epsilon, "epsilon")
+
+    @property
+    def C(self) -> Float[Array, ""]:
+        """The slope outside the insensitive zone."""
+        return jnp.exp(read(self.log_C))
+
+    @property
+    def epsilon(self) -> Float[Array, ""]:
+        """The half-width of the insensitive zone."""
+        return jnp.exp(read(self.log_epsilon))
+
+    def shape(self):
+        """Dead zone `epsilon`, bound `C`."""
+        return Shape(dead_zone=self.epsilon, bound=self.C)
+
+
+class Huber(AbstractResidual):
+    """Huber's loss: `C r^2 / (4 epsilon)` for `|r| <= 2 epsilon`, `C (|r| - epsilon)` beyond.
+
+    Chu, Keerthi and Ong, "Bayesian support vector regression using a unified loss function", eq. 10.
+
+    **Arguments:** `C` and `epsilon`, positive.
+    """
+
+    log_C: Float[Array, ""]
+    log_epsilon: Float[Array, ""]
+
+    def __init__(self, C=1.0, epsilon=0.1):
+        self.log_C = positive(C, "C")
+        self.log_epsilon = positive(epsilon, "epsilon")
+
+    @property
+    def C(self) -> Float[Array, ""]:
+        """The slope of the linear pieces."""
+        return jnp.exp(read(self.log_C))
+
+    @property
+    def epsilon(self) -> Float[Array, ""]:
+        """Half of the half-width of the quadratic piece."""
+        return jnp.exp(read(self.log_epsilon))
+
+    def shape(self):
+        """Compliance `2 epsilon / C`, bound `C`."""
+        return Shape(compliance=2 * self.epsilon / self.C, bound=self.C)
+
+
+class Laplacian(AbstractResidual):
+    """The absolute loss `L = C |y - f|`: Laplacian noise.
+
+    **Arguments:** `C`, positive.
+    """
+
+    log_C: Float[Array, ""]
+
+    def __init__(self, C=1.0):
+        self.log_C = positive(C, "C")
+
+    @property
+    def C(self) -> Float[Array, ""]:
+        """The slope."""
+        return jnp.exp(read(self.log_C))
+
+    def shape(self):
+        """Bound `C`."""
+        return Shape(bound=self.C)
+
+
+class Quadratic(AbstractResidual):
+    """The quadratic loss `L = (y - f)^2 / (2 noise_variance)`: Gaussian process regression, exactly.
+
+    **Arguments:** `noise_variance`, positive.
+    """
+
+    log_noise_variance: Float[Array, ""]
+
+    def __init__(self, noise_variance=1.0):
+        self.log_noise_variance = positive(noise_variance, "noise_variance")
+
+    def shape(self):
+        """Compliance `noise_variance`."""
+        return Shape(compliance=jnp.exp(read(self.log_noise_variance)))

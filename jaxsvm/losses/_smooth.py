@@ -1,0 +1,185 @@
+"""Smooth likelihoods of labels: logistic, probit, probit with flips, trigonometric."""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._parameters import half_proportion, positive, read
+from ._base import AbstractClassification
+
+
+class Logistic(AbstractClassification):
+    """The logistic loss `L = C ln(1 + exp(-y f))`.
+
+    **Arguments:** `C`, the penalty, positive; one for logistic regression.
+    """
+
+    is_convex: ClassVar[bool] = True
+    log_C: Float[Array, ""]
+
+    def __init__(self, C=1.0):
+        self.log_C = positive(C, "C")
+
+    @property
+    def C(self) -> Float[Array, ""]:
+        """The penalty."""
+        return jnp.exp(read(self.log_C))
+
+    def value(self, y, f):
+        """`C ln(1 + exp(-y f))`."""
+        return self.C * jax.nn.softplus(-y * f)
+
+    def derivative(self, y, f):
+        """`-C y / (1 + exp(y f))`."""
+        return -self.C * y * jax.nn.sigmoid(-y * f)
+
+    def curvature(self, y, f):
+        """`C s (1 - s)` with `s = 1 / (1 + exp(-y f))`."""
+        return self.C * jax.nn.sigmoid(f) * jax.nn.sigmoid(-f)
+
+    def log_normalizer(self):
+        """`ln kappa(C)`, `1 / kappa = max_z (s(z)^C + s(-z)^C)`: 1 for `C >= 1`, else `2^(1 - C)`."""
+        return jnp.minimum(self.C - 1, 0) * jnp.log(2.0)
+
+
+class Probit(AbstractClassification):
+    """The probit loss `L = -ln Phi(y f / sqrt(noise_variance))`: labels are signs of `f` plus Gaussian noise.
+
+    Opper and Winther, "Gaussian processes and SVM: mean field results and leave-one-out", eq. 8.15.
+
+    **Arguments:** `noise_variance`, the variance of the noise, positive.
+    """
+
+    is_convex: ClassVar[bool] = True
+    log_noise_variance: Float[Array, ""]
+
+    def __init__(self, noise_variance=1.0):
+        self.log_noise_variance = positive(noise_variance, "noise_variance")
+
+    @property
+    def noise_variance(self) -> Float[Array, ""]:
+        """The variance of the noise."""
+        return jnp.exp(read(self.log_noise_variance))
+
+    def value(self, y, f):
+        """`-ln Phi(z)`, `z = y f / sqrt(noise_variance)`."""
+        return -jax.scipy.special.log_ndtr(y * f / jnp.sqrt(self.noise_variance))
+
+    def derivative(self, y, f):
+        """`-y h(z) / sqrt(noise_variance)` with the hazard `h = phi / Phi`."""
+        deviation = jnp.sqrt(self.noise_variance)
+        return -y * _hazard(y * f / deviation) / deviation
+
+    def curvature(self, y, f):
+        """`h (h + z) / noise_variance`."""
+        z = y * f / jnp.sqrt(self.noise_variance)
+        hazard = _hazard(z)
+        return hazard * (hazard + z) / self.noise_variance
+
+    def log_normalizer(self):
+        """Zero: the likelihood is normalized."""
+        return jnp.zeros_like(self.noise_variance)
+
+
+class FlipNoise(AbstractClassification):
+    """Probit labels, each flipped with some probability: `L = -ln(flip_rate + (1 - 2 flip_rate) Phi(z))`.
+
+    `z = y f / sqrt(noise_variance)`. Opper and Winther, "Gaussian processes and SVM: mean field results and
+    leave-one-out", eq. 8.17, with the input noise of eq. 8.15, without which the likelihood is a step
+    and has no MAP. The loss is bounded, hence not convex: a fit is a local optimum and says so.
+
+    **Arguments:** `flip_rate`, strictly between zero and one half; `noise_variance`, positive.
+    """
+
+    is_convex: ClassVar[bool] = False
+    half_logit_flip_rate: Float[Array, ""]
+    log_noise_variance: Float[Array, ""]
+
+    def __init__(self, flip_rate=0.05, noise_variance=1.0):
+        self.half_logit_flip_rate = half_proportion(flip_rate, "flip_rate")
+        self.log_noise_variance = positive(noise_variance, "noise_variance")
+
+    @property
+    def flip_rate(self) -> Float[Array, ""]:
+        """The probability of a flipped label."""
+        return jax.nn.sigmoid(read(self.half_logit_flip_rate)) / 2
+
+    @property
+    def noise_variance(self) -> Float[Array, ""]:
+        """The variance of the input noise."""
+        return jnp.exp(read(self.log_noise_variance))
+
+    def value(self, y, f):
+        """`-ln(flip_rate + (1 - 2 flip_rate) Phi(z))`."""
+        z = y * f / jnp.sqrt(self.noise_variance)
+        return -self._log_probability(z)
+
+    def derivative(self, y, f):
+        """`-y share h(z) / sqrt(noise_variance)`, `share` the part of the probability that is not a flip."""
+        deviation = jnp.sqrt(self.noise_variance)
+        z = y * f / deviation
+        return -y * self._share(z) * _hazard(z) / deviation
+
+    def curvature(self, y, f):
+        """`share h (share h + z) / noise_variance`: negative where a label looks like a flip."""
+        z = y * f / jnp.sqrt(self.noise_variance)
+        slope = self._share(z) * _hazard(z)
+        return slope * (slope + z) / self.noise_variance
+
+    def log_normalizer(self):
+        """Zero: the likelihood is normalized."""
+        return jnp.zeros_like(self.noise_variance)
+
+    def _log_straight(self, z):
+        return jnp.log1p(-2 * self.flip_rate) + jax.scipy.special.log_ndtr(z)
+
+    def _log_probability(self, z):
+        return jnp.logaddexp(jnp.log(self.flip_rate), self._log_straight(z))
+
+    def _share(self, z):
+        return jnp.exp(self._log_straight(z) - self._log_probability(z))
+
+
+class Trigonometric(AbstractClassification):
+    """The trigonometric loss `L = 2 ln sec(pi (1 - z) / 4)` for `|z| < 1`, `z = y f`.
+
+    Zero above `z = 1`, infinite below `z = -1`: a wall that no solution crosses. It is normalized by
+    itself and has no parameter. Gold and Sollich, "Fast Bayesian support vector machine parameter
+    tuning with the Nystrom method", sec. IV.
+    """
+
+    is_convex: ClassVar[bool] = True
+
+    def value(self, y, f):
+        """`2 ln sec(pi (1 - z) / 4)`."""
+        angle, beyond = _angle(y * f)
+        return jnp.where(beyond, jnp.inf, -2 * jnp.log(jnp.cos(angle)))
+
+    def derivative(self, y, f):
+        """`-y pi/2 tan(pi (1 - z) / 4)`."""
+        angle, beyond = _angle(y * f)
+        return -y * jnp.where(beyond, jnp.inf, jnp.pi / 2 * jnp.tan(angle))
+
+    def curvature(self, y, f):
+        """`pi^2/8 sec^2(pi (1 - z) / 4)` below `z = 1`, zero above."""
+        z = y * f
+        angle, beyond = _angle(z)
+        inside = jnp.where(beyond, jnp.inf, jnp.pi**2 / 8 / jnp.cos(angle) ** 2)
+        return jnp.where(z < 1, inside, 0.0)
+
+    def log_normalizer(self):
+        """Zero: `cos^2 + sin^2 = 1`."""
+        return jnp.zeros(())
+
+
+def _hazard(z):
+    """`phi(z) / Phi(z)`."""
+    return jnp.exp(-(z**2) / 2 - jnp.log(2 * jnp.pi) / 2 - jax.scipy.special.log_ndtr(z))
+
+
+def _angle(z):
+    """The angle of the trigonometric loss where it is finite, and whether `z` is behind the wall."""
+    beyond = z <= -1
+    return jnp.pi / 4 * (1 - jnp.minimum(jnp.where(beyond, 1.0, z), 1)), beyond

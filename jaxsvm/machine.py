@@ -1,0 +1,35 @@
+"""The model: a kernel and a loss."""
+
+import equinox as eqx
+
+from .kernels import AbstractKernel
+from .losses import AbstractLoss
+
+
+class KernelMachine(eqx.Module):
+    """A kernel machine, whose solution minimizes `sum_i L(y_i, f_i) + 1/2 f' K^-1 f`.
+
+    The model is a pytree whose leaves are its hyperparameters, all of them unconstrained inexact
+    arrays, so `jax.grad`, `jax.vmap`, optax and samplers work on it as it is. Read them in natural
+    units by name (`model.loss.C`) or all at once with `jaxsvm.parameters`; hold some of them fixed with
+    `jaxsvm.freeze`.
+
+    **Arguments:** `kernel`; `loss`; `offset`, whether a free, unpenalized offset is added to the latent
+    function, as in the least-squares support vector machine (a penalized one is a `Constant` kernel).
+    """
+
+    kernel: AbstractKernel
+    loss: AbstractLoss
+    offset: bool = eqx.field(static=True)
+
+    def __init__(self, kernel: AbstractKernel, loss: AbstractLoss, offset: bool = False):
+        if not isinstance(kernel, AbstractKernel):
+            raise TypeError(
+                f"`kernel` must be a jaxsvm kernel, not {type(kernel).__name__}; wrap a function of two "
+                "points in `kernels.Custom`"
+            )
+        if not isinstance(loss, AbstractLoss):
+            raise TypeError(f"`loss` must be a jaxsvm loss, not {type(loss).__name__}")
+        self.kernel = kernel
+        self.loss = loss
+        self.offset = bool(offset)

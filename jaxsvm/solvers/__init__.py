@@ -1,0 +1,33 @@
+"""Solvers of the MAP problem, and the derivatives of its solution."""
+
+import jax
+
+from ..losses import AbstractPiecewise
+from ._direct import solve_quadratic
+from ._implicit import attach_derivatives as attach_derivatives
+from ._newton import solve_smooth
+from ._proximal import solve_piecewise
+from ._types import Options as Options
+from ._types import Problem as Problem
+from ._types import Solution as Solution
+from ._types import Start as Start
+
+
+def solve(problem: Problem, start: Start, options: Options, warm: bool) -> Solution:
+    """Solve a kernel machine by the method that suits its loss; no derivatives pass through.
+
+    On a CPU the members of a batch are solved one after the other, each for as long as it needs;
+    elsewhere in lockstep.
+    """
+
+    def run(problem, start):
+        loss = problem.loss
+        if not isinstance(loss, AbstractPiecewise):
+            return solve_smooth(problem, start, options)
+        if loss.is_two_sided and loss.shape().bound is None:
+            return solve_quadratic(problem, options)
+        return solve_piecewise(problem, start, options, warm)
+
+    if jax.default_backend() == "cpu":
+        run = jax.custom_batching.sequential_vmap(run)
+    return run(*jax.lax.stop_gradient((problem, start)))

@@ -1,0 +1,53 @@
+"""Quadratic losses: one Cholesky factorization."""
+
+import jax
+import jax.numpy as jnp
+
+from .._results import RESULTS
+from ..losses._piecewise import AbstractPiecewise, weighted_compliance
+from ._proximal import default_tolerance
+from ._system import reduced_solve
+from ._types import Options, Problem, Solution
+
+
+def solve_quadratic(problem: Problem, options: Options) -> Solution:
+    """Solve `(K + compliance) dual + offset = y`, and `sum(dual) = 0` if there is a free offset.
+
+    With the offset as in Cawley and Talbot, "Preventing over-fitting during model selection via Bayesian
+    regularisation of the hyper-parameters", eqs. 7-10: `rho = M^-1 1`, `v = M^-1 y`,
+    `offset = sum(v) / sum(rho)`, `dual = v - offset rho`.
+    """
+    loss, y, gram = problem.loss, problem.y, problem.gram
+    assert isinstance(loss, AbstractPiecewise)
+    dtype = gram.dtype
+    counts = problem.weights > 0
+    compliance = jnp.where(counts, weighted_compliance(loss, problem.weights, dtype), 1.0)
+    right = jnp.where(counts[:, None], jnp.stack([y, jnp.ones_like(y)], axis=1), 0.0)
+
+    def solve(jitter, refinements):
+        return reduced_solve(gram, counts.astype(dtype), compliance, right, jitter, refinements)
+
+    variances = jnp.diag(gram)
+    lift = 4 * y.shape[0] * jnp.finfo(dtype).eps * jnp.mean(variances)
+    plain = solve(None, 1)
+    # a numerically singular K with next to no noise: the refinement takes the jitter out again
+    answer = jax.lax.cond(jnp.all(jnp.isfinite(plain)), lambda: plain, lambda: solve(lift, 8))
+    dual, offset = answer[:, 0], jnp.zeros((), dtype)
+    if problem.has_offset:
+        offset = jnp.sum(answer[:, 0]) / jnp.sum(answer[:, 1])
+        dual = dual - offset * answer[:, 1]
+
+    violation = loss.violation(y, gram @ dual + offset, dual, problem.weights)
+    residual = jnp.max(jnp.where(counts, violation, 0.0))
+    if problem.has_offset:
+        residual = jnp.maximum(residual, jnp.abs(jnp.sum(dual)) * jnp.mean(variances))
+    size = jnp.maximum(1.0, jnp.max(jnp.abs(y)))
+    wanted = (default_tolerance(dtype) if options.tolerance is None else options.tolerance) * size
+    rounding = 8 * jnp.finfo(dtype).eps * jnp.max(variances) * jnp.linalg.norm(dual)
+    result = jnp.select(
+        [residual <= jnp.maximum(wanted, rounding), jnp.isnan(residual)],
+        [RESULTS.successful, RESULTS.factorization_failed],
+        RESULTS.precision_limit,
+    )
+    return Solution(dual, offset, counts, result, jnp.array(1), residual)
+

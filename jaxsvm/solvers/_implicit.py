@@ -1,0 +1,115 @@
+"""Exact derivatives of a solution, from the optimality conditions that it satisfies.
+
+Each example obeys one equation `R_i(dual_i, f_i; hyperparameters) = 0` with `f = K dual + offset`:
+
+- a smooth loss: `dual + w L'(y, f) = 0`;
+- a piecewise loss, free example: `f + compliance dual = y - sign(dual) dead_zone`;
+- a piecewise loss, example at a bound: `dual = sign(dual) bound`; without loss: `dual = 0`.
+
+Differentiating them gives a linear system for the change of the dual, of fixed shape and with identity
+rows for the examples that are not free, solved by one Cholesky factorization. Where an example is
+about to change its set (from free to bound, say) the solution has a kink: the derivative is that of the
+set which the solver reports, hence one of the one-sided derivatives.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ..losses._piecewise import AbstractPiecewise, weighted_bound, weighted_compliance
+from ._system import reduced_solve
+from ._types import Problem
+
+
+@jax.custom_jvp
+def attach_derivatives(
+    problem: Problem,
+    dual: Float[Array, " n"],
+    offset: Float[Array, ""],
+    free: Bool[Array, " n"],
+) -> tuple[Float[Array, " n"], Float[Array, ""]]:
+    """The solution `dual`, `offset` of a problem, as a differentiable function of the problem.
+
+    Works forward, in reverse, and again on its own derivative.
+    """
+    return dual, offset
+
+
+@attach_derivatives.defjvp
+def _attach_derivatives_jvp(primals, tangents):
+    problem, dual, offset, free = primals
+    # the solution itself depends on the problem: so that this rule can be differentiated again
+    dual, offset = attach_derivatives(problem, dual, offset, free)
+    _, explicit = jax.jvp(
+        lambda p: _equations(p, dual, offset, free), (problem,), (tangents[0],)
+    )
+    in_dual, in_latent = _partial_derivatives(problem, dual, offset, free)
+    solve = _solve_definite if problem.loss.is_convex else _solve_general
+    return (dual, offset), solve(problem, in_dual, in_latent, explicit)
+
+
+def _equations(problem: Problem, dual, offset, free) -> Float[Array, " n"]:
+    """`R_i` of each example, zero at the solution."""
+    loss, y, weights = problem.loss, problem.y, problem.weights
+    latent = problem.gram @ dual + offset
+    if not isinstance(loss, AbstractPiecewise):
+        return dual + jnp.where(weights > 0, weights * loss.derivative(y, latent), 0.0)
+    dtype = latent.dtype
+    compliance = weighted_compliance(loss, weights, dtype)
+    dead_zone = loss.shape().dead_zone
+    target = y if dead_zone is None else y - jnp.sign(dual) * dead_zone
+    if loss.shape().bound is None:
+        held = jnp.zeros_like(dual)
+    else:
+        held = jnp.sign(dual) * weighted_bound(loss, weights, dtype)
+    return jnp.where(free, latent + compliance * dual - target, dual - held)
+
+
+def _partial_derivatives(problem: Problem, dual, offset, free):
+    """`dR/ddual` and `dR/df` of each example."""
+    loss, weights = problem.loss, problem.weights
+    if not isinstance(loss, AbstractPiecewise):
+        latent = problem.gram @ dual + offset
+        curvature = jnp.where(weights > 0, weights * loss.curvature(problem.y, latent), 0.0)
+        return jnp.ones_like(curvature), curvature
+    compliance = weighted_compliance(loss, weights, dual.dtype)
+    return jnp.where(free, compliance, 1.0), jnp.where(free, 1.0, 0.0)
+
+
+def _solve_definite(problem: Problem, in_dual, in_latent, explicit):
+    """Solve `in_dual d + in_latent (K d + e) = -explicit`, `sum(d) = 0` if there is an offset.
+
+    Rows are divided by `in_dual + amplitude in_latent`, which leaves `D d + E (K d + e) = -r` with
+    `D + amplitude E = 1`; then `d = -r + E^(1/2) t` and `D + E^(1/2) K E^(1/2)` is positive definite.
+    """
+    gram = problem.gram
+    amplitude = jnp.mean(jnp.diag(gram))
+    row = in_dual + amplitude * in_latent
+    diagonal, latent_part, right = in_dual / row, in_latent / row, explicit / row
+    active = latent_part > 0
+    root = jnp.where(active, jnp.sqrt(jnp.where(active, latent_part, 1.0)), 0.0)
+    columns = (root * (gram @ right - amplitude * right))[:, None]
+    if problem.has_offset:
+        columns = jnp.concatenate([columns, root[:, None]], axis=1)
+    jitter = 4 * gram.shape[0] * float(jnp.finfo(gram.dtype).eps)
+    answer = root[:, None] * reduced_solve(gram, root, diagonal, columns, jitter, refinements=2)
+    change, offset_change = answer[:, 0] - right, jnp.zeros((), gram.dtype)
+    if problem.has_offset:
+        total = jnp.sum(answer[:, 1])
+        determined = total > 0  # with no free example the offset has room to move: keep it
+        offset_change = jnp.where(
+            determined, jnp.sum(change) / jnp.where(determined, total, 1.0), 0.0
+        )
+        change = change - offset_change * answer[:, 1]
+    return change, offset_change
+
+
+def _solve_general(problem: Problem, in_dual, in_latent, explicit):
+    """The same for negative curvatures: a general factorization of the whole system."""
+    gram = problem.gram
+    matrix = jnp.diag(in_dual) + in_latent[:, None] * gram
+    if not problem.has_offset:
+        return jnp.linalg.solve(matrix, -explicit), jnp.zeros((), gram.dtype)
+    answer = jnp.linalg.solve(matrix, jnp.stack([-explicit, -in_latent], axis=1))
+    offset_change = -jnp.sum(answer[:, 0]) / jnp.sum(answer[:, 1])
+    return answer[:, 0] + offset_change * answer[:, 1], offset_change

@@ -1,0 +1,131 @@
+"""Smooth losses: Newton's method with backtracking."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from .._results import RESULTS
+from ._proximal import default_tolerance
+from ._system import reduced_solve
+from ._types import Options, Problem, Solution, Start
+
+
+class _State(NamedTuple):
+    beta: Float[Array, " n"]
+    offset: Float[Array, ""]
+    latent: Float[Array, " n"]  # K beta + offset
+    residual: Float[Array, ""]
+    iterations: Int[Array, ""]
+    converged: Bool[Array, ""]
+    stalls: Int[Array, ""]
+    sound: Bool[Array, ""]
+
+
+def solve_smooth(problem: Problem, start: Start, options: Options) -> Solution:
+    """Minimize `1/2 beta' K beta + sum_i weights_i L(y_i, (K beta)_i + offset)`.
+
+    The Newton step is found from `I + H^(1/2) K H^(1/2)`, `H` the weighted curvatures, so K is never
+    inverted. Each step is halved until the objective falls enough, which also keeps latent values on
+    this side of a wall where the loss is infinite. Of a loss that is not convex, negative curvatures
+    count as zero; the end is a stationary point.
+    """
+    loss, y, weights, gram = problem.loss, problem.y, problem.weights, problem.gram
+    dtype = gram.dtype
+    epsilon = jnp.finfo(dtype).eps
+    variances = jnp.diag(gram)
+    amplitude = jnp.mean(variances)
+    tolerance = default_tolerance(dtype) if options.tolerance is None else options.tolerance
+    counts = weights > 0
+
+    def weighted(values):
+        return jnp.where(counts, weights * values, 0.0)
+
+    def body(state):
+        slopes = weighted(loss.derivative(y, state.latent))
+        curvatures = jnp.maximum(weighted(loss.curvature(y, state.latent)), 0)
+        root = jnp.sqrt(curvatures)
+        residual = state.beta + slopes
+        smooth_residual = gram @ residual
+        right = (root * smooth_residual)[:, None]
+        if problem.has_offset:
+            right = jnp.concatenate([right, root[:, None]], axis=1)
+        answer = root[:, None] * reduced_solve(gram, root, jnp.ones_like(y), right)
+        change, offset_change = answer[:, 0] - residual, jnp.zeros((), dtype)
+        if problem.has_offset:
+            offset_change = jnp.sum(state.beta + change) / jnp.sum(answer[:, 1])
+            change = change - offset_change * answer[:, 1]
+        latent_change = gram @ change + offset_change
+
+        # the objective's change along the step, in a form that does not cancel
+        linear = change @ (state.latent - state.offset)
+        quadratic = change @ (latent_change - offset_change)
+        slope = linear + slopes @ latent_change
+        values = loss.value(y, state.latent)
+
+        def rise(distance):
+            moved = loss.value(y, state.latent + distance * latent_change)
+            return distance * (linear + distance * quadratic / 2) + jnp.sum(weighted(moved - values))
+
+        noise = 16 * epsilon * (jnp.sum(weighted(jnp.abs(values))) + jnp.abs(linear))
+
+        def too_far(distance):
+            return ~(rise(distance) <= 1e-4 * distance * slope + noise) & (distance > 1e-12)
+
+        distance = jax.lax.while_loop(too_far, lambda t: t / 2, jnp.ones((), dtype))
+        latent = state.latent + distance * latent_change
+        beta = state.beta + distance * change
+        offset = state.offset + distance * offset_change
+
+        new_residual = beta + weighted(loss.derivative(y, latent))
+        error = jnp.max(jnp.abs(gram @ new_residual))
+        if problem.has_offset:
+            error = jnp.maximum(error, jnp.abs(jnp.sum(beta)) * amplitude)
+        rounding = 8 * epsilon * (jnp.max(variances) * jnp.linalg.norm(beta) + jnp.abs(offset))
+        return _State(
+            beta=beta,
+            offset=offset,
+            latent=latent,
+            residual=error,
+            iterations=state.iterations + 1,
+            converged=error <= jnp.maximum(tolerance, rounding),
+            stalls=jnp.where(error > 0.9 * state.residual, state.stalls + 1, 0),
+            sound=jnp.all(jnp.isfinite(latent)) & jnp.isfinite(error),
+        )
+
+    def unfinished(state):
+        return (
+            ~state.converged
+            & state.sound
+            & (state.iterations < options.max_iterations)
+            & (state.stalls < 60)
+        )
+
+    beta, offset = start.dual.astype(dtype), start.offset.astype(dtype)
+    latent = gram @ beta + offset
+    # a start behind the wall of an infinite loss is no start
+    possible = jnp.isfinite(jnp.sum(weighted(loss.value(y, latent))))
+    beta, offset, latent = (jnp.where(possible, v, 0.0) for v in (beta, offset, latent))
+    last = jax.lax.while_loop(
+        unfinished,
+        body,
+        _State(
+            beta=beta,
+            offset=offset,
+            latent=latent,
+            residual=jnp.array(jnp.inf, dtype),
+            iterations=jnp.array(0),
+            converged=jnp.array(False),
+            stalls=jnp.array(0),
+            sound=jnp.array(True),
+        ),
+    )
+    success = RESULTS.successful if loss.is_convex else RESULTS.local_optimum
+    result = jnp.select(
+        [last.converged, ~last.sound, last.stalls >= 60],
+        [success, RESULTS.factorization_failed, RESULTS.precision_limit],
+        RESULTS.iteration_limit,
+    )
+    free = weighted(loss.curvature(y, last.latent)) != 0
+    return Solution(last.beta, last.offset, free, result, last.iterations, last.residual)
