@@ -3,7 +3,7 @@
 The dual of a piecewise loss is a convex quadratic program in a box. Each stage minimizes the dual plus
 `step/2 |dual - center|^2`. Its own dual is to minimize, without constraints, the convex function
 
-    P(beta, b) = 1/2 beta' K beta + sum_i phi_i((K beta)_i + b) + (b - b_center)^2 / (2 offset_variance)
+    P(beta, b) = 1/2 beta' K beta + sum_i phi_i((K beta)_i + b) + (b - b_center)^2 / (2 variance)
 
 whose `phi_i`, the loss's Moreau envelope, has a continuous, piecewise linear derivative. Newton's method
 with an exact line search ends on it after finitely many steps, whatever K: `step` keeps every matrix
@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._results import RESULTS
 from ..losses._piecewise import AbstractPiecewise, weighted_bound, weighted_compliance
 from ._coordinate import coordinate_descent
-from ._system import reduced_solve
+from ._system import reduced_solve, sparse_product
 from ._types import Options, Problem, Solution, Start
 
 _STAGE_LIMIT = 60  # Newton steps in a stage; more than these happen only when rounding errors rule
@@ -72,19 +72,19 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
         # where the loss's own compliance is larger than the step, the step is not needed
         return jnp.where(stiffest >= 10 * step, 0.0, step).astype(dtype)
 
-    def offset_variance(step):
-        return 10 * amplitude**2 / jnp.maximum(step, smallest_step)
+    # the stages are proximal in the offset too, which keeps it in bounds where no example is free
+    variance = 1e3 * amplitude
 
     def respond(state, latent):
         return loss.respond(
             y, latent - state.step * state.center, compliance + state.step, bound
         )
 
-    def newton(state):
-        """The Newton direction, and which examples are free on the piece it is taken on."""
-        dual, free = respond(state, state.latent)
+    def newton(state, dual, free):
+        """The Newton direction in `beta` and offset, and the slope of P along it."""
         residual = state.beta - dual
-        right = (gram @ residual)[:, None]
+        gradient = sparse_product(gram, residual)
+        right = gradient[:, None]
         if problem.has_offset:
             right = jnp.concatenate([right, jnp.ones_like(right)], axis=1)
         right = jnp.where(free[:, None], right, 0.0)
@@ -92,27 +92,26 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
         answer = reduced_solve(gram, free.astype(dtype), diagonal, right)
         change, offset_change = answer[:, 0] - residual, jnp.zeros((), dtype)
         if problem.has_offset:
-            variance = offset_variance(state.step)
-            excess = jnp.sum(state.beta + change) - (state.offset - state.offset_center) / variance
-            offset_change = excess / (jnp.sum(answer[:, 1]) + 1 / variance)
+            pull = (state.offset - state.offset_center) / variance
+            total = jnp.sum(answer[:, 1]) + 1 / variance
+            offset_change = (jnp.sum(state.beta + change) - pull) / total
             change = change - offset_change * answer[:, 1]
-        return dual, free, change, offset_change
-
-    def slope_along(state, change, offset_change, latent_change):
-        """The derivative of P along the direction, as a function of the distance."""
-        smooth_latent = latent_change - offset_change
-        constant = change @ (state.latent - state.offset)
-        linear = change @ smooth_latent
+        slope = gradient @ change
         if problem.has_offset:
-            variance = offset_variance(state.step)
-            constant += offset_change * (state.offset - state.offset_center) / variance
-            linear += offset_change**2 / variance
+            slope += offset_change * (pull - jnp.sum(dual))
+        return change, offset_change, slope
 
-        def slope(distance):
-            dual, _ = respond(state, state.latent + distance * latent_change)
-            return constant + distance * linear - dual @ latent_change
+    def slope_along(state, dual, change, offset_change, latent_change, slope):
+        """The slope of P along the direction as a function of the distance, free of cancellation."""
+        bend = change @ (latent_change - offset_change)
+        if problem.has_offset:
+            bend += offset_change**2 / variance
 
-        return slope
+        def at(distance):
+            moved, _ = respond(state, state.latent + distance * latent_change)
+            return slope + distance * bend - (moved - dual) @ latent_change
+
+        return at
 
     def finish_stage(state):
         """Take the stage's solution as the next center, and note how good it is."""
@@ -147,10 +146,11 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
         )
 
     def body(state):
-        dual, free, change, offset_change = newton(state)
-        latent_change = gram @ change + offset_change
-        slope = slope_along(state, change, offset_change, latent_change)
-        distance, descends = _exact_line_search(slope)
+        dual, free = respond(state, state.latent)
+        change, offset_change, slope = newton(state, dual, free)
+        latent_change = sparse_product(gram, change) + offset_change
+        slopes = slope_along(state, dual, change, offset_change, latent_change, slope)
+        distance, descends = _exact_line_search(slopes, slope)
         sound = jnp.all(jnp.isfinite(latent_change)) & jnp.isfinite(distance)
 
         moved = state._replace(
@@ -182,15 +182,16 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
     offset = start.offset.astype(dtype)
     latent = gram @ dual + offset
     if not warm:
-        variance = amplitude if problem.has_offset else jnp.zeros((), dtype)
-        dual, latent = coordinate_descent(
-            problem, dual, latent, variance, examples // 2, 1e-3 * size
-        )
-        offset = offset + variance * jnp.sum(dual)
+        penalty = amplitude if problem.has_offset else jnp.zeros((), dtype)
+        dual, latent = coordinate_descent(problem, dual, latent, penalty, examples, 1e-3 * size)
+        offset = offset + penalty * jnp.sum(dual)
+    # large enough that the first stage can move each latent value by a tenth of the margin
+    largest = jnp.maximum(jnp.max(jnp.abs(dual)), 1e-6 / amplitude)
+    first_step = next_step(jnp.minimum(0.1 * amplitude, 0.1 * size / largest), 1e-2 if warm else 1.0)
     initial = _State(
         center=dual,
         offset_center=offset,
-        step=next_step(amplitude, 1e-3 if warm else 0.1),
+        step=first_step,
         stage_steps=jnp.array(0),
         beta=dual,
         offset=offset,
@@ -226,16 +227,18 @@ def default_tolerance(dtype) -> float:
     return 1e-10 if dtype == jnp.float64 else 2e-6
 
 
-def _exact_line_search(slope) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+def _exact_line_search(slope, first) -> tuple[Float[Array, ""], Bool[Array, ""]]:
     """The distance in (0, 1] at which an increasing slope vanishes, one if it is not positive there."""
-    first, last = slope(0.0), slope(1.0)
+    last = slope(1.0)
     descends = first < 0
-    small = 1e-10 * jnp.abs(first)
+    small = 1e-3 * jnp.abs(first)
 
     def body(state):
         count, low, high, slope_low, slope_high, _ = state
         secant = low - slope_low * (high - low) / (slope_high - slope_low)
-        middle = jnp.where(count % 3 == 0, (low + high) / 2, jnp.clip(secant, low, high))
+        # a root near zero is a matter of orders of magnitude
+        halfway = jnp.where(low > 0, jnp.sqrt(low * high), high / 64)
+        middle = jnp.where(count % 3 == 2, halfway, jnp.clip(secant, low, high))
         value = slope(middle)
         return (
             count + 1,
@@ -243,7 +246,7 @@ def _exact_line_search(slope) -> tuple[Float[Array, ""], Bool[Array, ""]]:
             jnp.where(value > 0, middle, high),
             jnp.where(value > 0, slope_low, value),
             jnp.where(value > 0, value, slope_high),
-            (jnp.abs(value) > small) & (count < 40),
+            (jnp.abs(value) > small) & (count < 30),
         )
 
     zero, one = jnp.zeros_like(first), jnp.ones_like(first)
