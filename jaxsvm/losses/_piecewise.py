@@ -108,6 +108,11 @@ class AbstractPiecewise(AbstractLoss):
             free &= magnitude > 0
         return sign * jnp.clip(magnitude, 0, bound), free
 
+    def target(self, y, dual) -> Float[Array, " n"]:
+        """What `f + compliance dual` is for a free example whose dual coefficient has that sign."""
+        dead_zone = self.shape().dead_zone
+        return y if dead_zone is None else y - jnp.sign(dual) * dead_zone
+
     def violation(self, y, f, dual, weights) -> Float[Array, " n"]:
         """By how much a latent value misses what its dual coefficient asks for, in units of `f`."""
         bound = weighted_bound(self, weights, f.dtype)

@@ -56,13 +56,11 @@ def _equations(problem: Problem, dual, offset, free) -> Float[Array, " n"]:
         return dual + jnp.where(weights > 0, weights * loss.derivative(y, latent), 0.0)
     dtype = latent.dtype
     compliance = weighted_compliance(loss, weights, dtype)
-    dead_zone = loss.shape().dead_zone
-    target = y if dead_zone is None else y - jnp.sign(dual) * dead_zone
     if loss.shape().bound is None:
         held = jnp.zeros_like(dual)
     else:
         held = jnp.sign(dual) * weighted_bound(loss, weights, dtype)
-    return jnp.where(free, latent + compliance * dual - target, dual - held)
+    return jnp.where(free, latent + compliance * dual - loss.target(y, dual), dual - held)
 
 
 def _partial_derivatives(problem: Problem, dual, offset, free):

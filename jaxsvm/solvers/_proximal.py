@@ -1,6 +1,6 @@
 """Piecewise losses to machine precision: a proximal-point method with semismooth Newton steps.
 
-The dual of a piecewise loss is a convex quadratic program in a box. Each stage minimizes the dual plus
+The dual of a piecewise loss is a convex quadratic program in a box. Each *stage* minimizes the dual plus
 `step/2 |dual - center|^2`. Its own dual is to minimize, without constraints, the convex function
 
     P(beta, b) = 1/2 beta' K beta + sum_i phi_i((K beta)_i + b) + (b - b_center)^2 / (2 variance)
@@ -8,7 +8,12 @@ The dual of a piecewise loss is a convex quadratic program in a box. Each stage 
 whose `phi_i`, the loss's Moreau envelope, has a continuous, piecewise linear derivative. Newton's method
 with an exact line search ends on it after finitely many steps, whatever K: `step` keeps every matrix
 positive definite. The stage's solution is the next center, and the step shrinks. So ill-conditioned and
-singular K are no special case, the limit is the exact solution, and a start near it costs one or two steps.
+singular K are no special case, and the limit is the exact solution.
+
+Between stages the method *jumps*: it takes the free and the bound examples as they are, solves for the
+free ones, sorts the examples anew and tries again (a primal-dual active-set step). Near the solution one
+or two jumps end the matter, which makes warm starts cheap; far from it they may cycle, so after a few
+of them the method goes back to the center and on with the next stage.
 """
 
 from typing import NamedTuple
@@ -25,19 +30,24 @@ from ._types import Options, Problem, Solution, Start
 
 _STAGE_LIMIT = 60  # Newton steps in a stage; more than these happen only when rounding errors rule
 _STALL_LIMIT = 6  # stages without progress
+_FAILURE_LIMIT = 8  # failed factorizations
+_WARM_JUMPS, _STAGE_JUMPS = 5, 2
 
 
-class _State(NamedTuple):
-    # the stage
-    center: Float[Array, " n"]
-    offset_center: Float[Array, ""]
-    step: Float[Array, ""]
-    stage_steps: Int[Array, ""]
-    # the Newton iterate, with latent = K beta + offset
+class _Point(NamedTuple):
+    """Coefficients, offset, and the latent values `K beta + offset` that belong to them."""
+
     beta: Float[Array, " n"]
     offset: Float[Array, ""]
     latent: Float[Array, " n"]
-    # the best solution so far
+
+
+class _State(NamedTuple):
+    center: _Point  # of the stage; its beta is feasible
+    step: Float[Array, ""]
+    stage_steps: Int[Array, ""]
+    jumps: Int[Array, ""]  # left; zero in a stage
+    now: _Point
     best: Solution
     converged: Bool[Array, ""]
     stalls: Int[Array, ""]
@@ -72,110 +82,129 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
         # where the loss's own compliance is larger than the step, the step is not needed
         return jnp.where(stiffest >= 10 * step, 0.0, step).astype(dtype)
 
-    # the stages are proximal in the offset too, which keeps it in bounds where no example is free
-    variance = 1e3 * amplitude
+    def residual_of(point):
+        """The KKT residual of a point, and whether it is as small as it can or should be."""
+        residual = jnp.max(loss.violation(y, point.latent, point.beta, weights))
+        if problem.has_offset:
+            residual = jnp.maximum(residual, jnp.abs(jnp.sum(point.beta)) * amplitude)
+        rounding = jnp.max(variances) * jnp.linalg.norm(point.beta) + jnp.abs(point.offset)
+        return residual, residual <= jnp.maximum(tolerance, 8 * epsilon * rounding)
 
-    def respond(state, latent):
-        return loss.respond(
-            y, latent - state.step * state.center, compliance + state.step, bound
+    def keep_best(best, point, residual):
+        better = residual < best.residual
+        return better, best._replace(
+            dual=jnp.where(better, point.beta, best.dual),
+            offset=jnp.where(better, point.offset, best.offset),
+            residual=jnp.where(better, residual, best.residual),
         )
 
-    def newton(state, dual, free):
-        """The Newton direction in `beta` and offset, and the slope of P along it."""
-        residual = state.beta - dual
-        gradient = sparse_product(gram, residual)
-        right = gradient[:, None]
+    def direction(now, dual, free, step, center, variance):
+        """Newton's change of the point: free examples on their piece, the others at their bounds."""
+        away = jnp.where(free, 0.0, now.beta - dual)
+        pieces = compliance + step
+        gap = loss.target(y, dual) + step * center.beta - pieces * now.beta - now.latent
+        right = (gap + sparse_product(gram, away))[:, None]
         if problem.has_offset:
             right = jnp.concatenate([right, jnp.ones_like(right)], axis=1)
         right = jnp.where(free[:, None], right, 0.0)
-        diagonal = jnp.where(free, compliance + state.step, 1.0)
+        diagonal = jnp.where(free, pieces, 1.0)
         answer = reduced_solve(gram, free.astype(dtype), diagonal, right)
-        change, offset_change = answer[:, 0] - residual, jnp.zeros((), dtype)
+        change, offset_change = answer[:, 0] - away, jnp.zeros((), dtype)
         if problem.has_offset:
-            pull = (state.offset - state.offset_center) / variance
-            total = jnp.sum(answer[:, 1]) + 1 / variance
-            offset_change = (jnp.sum(state.beta + change) - pull) / total
+            pull = (now.offset - center.offset) / variance
+            offset_change = jnp.sum(now.beta + change) - pull
+            offset_change = offset_change / (jnp.sum(answer[:, 1]) + 1 / variance)
             change = change - offset_change * answer[:, 1]
-        slope = gradient @ change
-        if problem.has_offset:
-            slope += offset_change * (pull - jnp.sum(dual))
-        return change, offset_change, slope
+        return _Point(change, offset_change, sparse_product(gram, change) + offset_change)
 
-    def slope_along(state, dual, change, offset_change, latent_change, slope):
-        """The slope of P along the direction as a function of the distance, free of cancellation."""
-        bend = change @ (latent_change - offset_change)
-        if problem.has_offset:
-            bend += offset_change**2 / variance
+    def finish_jump(state):
+        """End here if this is the solution; after the last jump go back to the center."""
+        inside = jnp.all((state.now.beta >= lower) & (state.now.beta <= upper))
+        residual, small = residual_of(state.now)
+        converged = inside & small
+        _, best = keep_best(state.best, state.now, jnp.where(converged, residual, jnp.inf))
+        left = state.jumps - 1
+        back = (left == 0) & ~converged
+        now = jax.tree.map(lambda a, b: jnp.where(back, a, b), state.center, state.now)
+        return state._replace(jumps=left, now=now, best=best, converged=converged)
 
-        def at(distance):
-            moved, _ = respond(state, state.latent + distance * latent_change)
-            return slope + distance * bend - (moved - dual) @ latent_change
-
-        return at
-
-    def finish_stage(state):
-        """Take the stage's solution as the next center, and note how good it is."""
-        response, free = respond(state, state.latent)
-        dual = jnp.where(free, jnp.clip(state.beta, lower, upper), response)
-        latent = gram @ dual + state.offset
-        residual = jnp.max(loss.violation(y, latent, dual, weights))
-        if problem.has_offset:
-            residual = jnp.maximum(residual, jnp.abs(jnp.sum(dual)) * amplitude)
-        rounding = 8 * epsilon * (jnp.max(variances) * jnp.linalg.norm(dual) + jnp.abs(state.offset))
-        better = residual < state.best.residual
-        best = state.best._replace(
-            dual=jnp.where(better, dual, state.best.dual),
-            offset=jnp.where(better, state.offset, state.best.offset),
-            residual=jnp.where(better, residual, state.best.residual),
-        )
-        at_end = state.step <= smallest_step
-        stalled = at_end & (residual > 0.5 * state.best.residual)
-        quick = state.stage_steps <= 2
+    def finish_stage(state, dual, free):
+        """Take the stage's solution as the next center."""
+        beta = jnp.where(free, jnp.clip(state.now.beta, lower, upper), dual)
+        center = _Point(beta, state.now.offset, gram @ beta + state.now.offset)
+        residual, converged = residual_of(center)
+        better, best = keep_best(state.best, center, residual)
         stuck = state.stage_steps >= _STAGE_LIMIT
-        factor = jnp.where(stuck, 10.0, jnp.where(quick, 0.01, 0.1))
+        stalled = (state.step <= smallest_step) & (residual > 0.5 * state.best.residual)
+        factor = jnp.where(stuck, 10.0, jnp.where(state.stage_steps <= 2, 0.01, 0.1))
         return state._replace(
-            center=dual,
-            offset_center=state.offset,
+            center=center,
             step=next_step(state.step, factor),
             stage_steps=jnp.zeros_like(state.stage_steps),
-            beta=dual,
-            latent=latent,
+            jumps=jnp.where(stuck, 0, _STAGE_JUMPS),
+            now=center,
             best=best,
-            converged=residual <= jnp.maximum(tolerance, rounding),
+            converged=converged,
             stalls=jnp.where(stalled | stuck, state.stalls + 1, jnp.where(better, 0, state.stalls)),
         )
 
     def body(state):
-        dual, free = respond(state, state.latent)
-        change, offset_change, slope = newton(state, dual, free)
-        latent_change = sparse_product(gram, change) + offset_change
-        slopes = slope_along(state, dual, change, offset_change, latent_change, slope)
-        distance, descends = _exact_line_search(slopes, slope)
-        sound = jnp.all(jnp.isfinite(latent_change)) & jnp.isfinite(distance)
+        now, jumping = state.now, state.jumps > 0
+        # a jump sorts the examples as a long step from here would, and solves with a short one
+        step = jnp.where(jumping, next_step(smallest_step, 1.0), state.step)
+        center = jax.tree.map(lambda a, b: jnp.where(jumping, a, b), now, state.center)
+        reach = jnp.where(jumping, amplitude, step)
+        variance = jnp.where(jumping, 1e9, 1e3) * amplitude
 
-        moved = state._replace(
-            beta=state.beta + distance * change,
-            offset=state.offset + distance * offset_change,
-            latent=state.latent + distance * latent_change,
-            stage_steps=state.stage_steps + 1,
+        def respond(latent):
+            return loss.respond(y, latent - reach * center.beta, compliance + reach, bound)
+
+        dual, free = respond(now.latent)
+        change = direction(now, dual, free, step, center, variance)
+        slope = (now.beta - dual) @ (change.latent - change.offset)
+        bend = change.beta @ (change.latent - change.offset)
+        if problem.has_offset:
+            pull = (now.offset - center.offset) / variance
+            slope += change.offset * (pull - jnp.sum(dual))
+            bend += change.offset**2 / variance
+
+        def slope_at(distance):
+            moved, _ = respond(now.latent + distance * change.latent)
+            return slope + distance * bend - (moved - dual) @ change.latent
+
+        distance = _exact_line_search(slope_at, slope, ~jumping)
+        moved = jax.tree.map(lambda a, b: a + distance * b, now, change)
+        sound = jnp.all(jnp.isfinite(moved.latent))
+        moved_dual, moved_free = respond(moved.latent)
+        same_piece = jnp.all((moved_free == free) & (free | (moved_dual == dual)))
+        steps = state.stage_steps + 1
+        ended = ((distance == 1) & same_piece) | (slope >= 0) | (steps >= _STAGE_LIMIT)
+
+        in_stage = state._replace(now=moved, stage_steps=steps)
+        after = jax.lax.switch(
+            jnp.where(jumping, 0, jnp.where(ended, 1, 2)),
+            [
+                lambda: finish_jump(state._replace(now=moved)),
+                lambda: finish_stage(in_stage, moved_dual, moved_free),
+                lambda: in_stage,
+            ],
         )
-        new_dual, new_free = respond(moved, moved.latent)
-        same_piece = jnp.all((new_free == free) & (free | (new_dual == dual)))
-        ended = ((distance == 1) & same_piece) | ~descends
-        ended |= moved.stage_steps >= _STAGE_LIMIT
-        moved = jax.lax.cond(ended, finish_stage, lambda s: s, moved)
-
-        # a factorization that fails asks for a larger step
-        retry = state._replace(step=100 * state.step + smallest_step, failures=state.failures + 1)
-        state = jax.tree.map(lambda a, b: jnp.where(sound, a, b), moved, retry)
-        return state._replace(best=state.best._replace(iterations=state.best.iterations + 1))
+        # a factorization that fails asks for a larger step, and for no more jumps
+        retry = state._replace(
+            step=100 * state.step + smallest_step,
+            jumps=jnp.zeros_like(state.jumps),
+            now=state.center,
+            failures=state.failures + 1,
+        )
+        after = jax.tree.map(lambda a, b: jnp.where(sound, a, b), after, retry)
+        return after._replace(best=after.best._replace(iterations=state.best.iterations + 1))
 
     def unfinished(state):
         return (
             ~state.converged
             & (state.best.iterations < options.max_iterations)
             & (state.stalls < _STALL_LIMIT)
-            & (state.failures < 8)
+            & (state.failures < _FAILURE_LIMIT)
         )
 
     dual = jnp.clip(start.dual, lower, upper).astype(dtype)
@@ -185,17 +214,15 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
         penalty = amplitude if problem.has_offset else jnp.zeros((), dtype)
         dual, latent = coordinate_descent(problem, dual, latent, penalty, examples, 1e-3 * size)
         offset = offset + penalty * jnp.sum(dual)
-    # large enough that the first stage can move each latent value by a tenth of the margin
+    # a first step with which a stage can move each latent value by a tenth of the margin
     largest = jnp.maximum(jnp.max(jnp.abs(dual)), 1e-6 / amplitude)
-    first_step = next_step(jnp.minimum(0.1 * amplitude, 0.1 * size / largest), 1e-2 if warm else 1.0)
+    point = _Point(dual, offset, latent)
     initial = _State(
-        center=dual,
-        offset_center=offset,
-        step=first_step,
+        center=point,
+        step=next_step(jnp.minimum(0.1 * amplitude, 0.1 * size / largest), 1.0),
         stage_steps=jnp.array(0),
-        beta=dual,
-        offset=offset,
-        latent=latent,
+        jumps=jnp.array(_WARM_JUMPS if warm else 0),
+        now=point,
         best=Solution(
             dual=dual,
             offset=offset,
@@ -215,7 +242,7 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
     if loss.has_flat_zone:
         free &= magnitude > 0
     result = jnp.select(
-        [last.converged, last.failures >= 8, last.stalls >= _STALL_LIMIT],
+        [last.converged, last.failures >= _FAILURE_LIMIT, last.stalls >= _STALL_LIMIT],
         [RESULTS.successful, RESULTS.factorization_failed, RESULTS.precision_limit],
         RESULTS.iteration_limit,
     )
@@ -227,10 +254,9 @@ def default_tolerance(dtype) -> float:
     return 1e-10 if dtype == jnp.float64 else 2e-6
 
 
-def _exact_line_search(slope, first) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+def _exact_line_search(slope, first, wanted) -> Float[Array, ""]:
     """The distance in (0, 1] at which an increasing slope vanishes, one if it is not positive there."""
     last = slope(1.0)
-    descends = first < 0
     small = 1e-3 * jnp.abs(first)
 
     def body(state):
@@ -250,9 +276,9 @@ def _exact_line_search(slope, first) -> tuple[Float[Array, ""], Bool[Array, ""]]
         )
 
     zero, one = jnp.zeros_like(first), jnp.ones_like(first)
-    search = descends & (last > small)
+    search = wanted & (first < 0) & (last > small)
     _, low, high, slope_low, slope_high, _ = jax.lax.while_loop(
         lambda state: state[-1], body, (0, zero, one, first, last, search)
     )
     best = jnp.where(jnp.abs(slope_low) < jnp.abs(slope_high), low, high)
-    return jnp.where(search, best, one), descends
+    return jnp.where(search, best, one)
