@@ -65,9 +65,10 @@ def as_weights(weights: Any, examples: int, dtype) -> Float[Array, " n"]:
         raise ValueError(f"`weights` must have shape ({examples},), but has {array.shape}")
     _require_finite(array, "weights")
     if not is_traced(array):
-        if bool(jnp.any(array < 0)):
+        values = np.asarray(array)  # with NumPy, which also works while something else is traced
+        if (values < 0).any():
             raise ValueError("`weights` must not be negative")
-        if not bool(jnp.any(array > 0)):
+        if not (values > 0).any():
             raise ValueError("`weights` are all zero: no example would count")
     return array.astype(dtype)
 
@@ -85,8 +86,10 @@ def _as_float(value: Any, name: str) -> Float[Array, "..."]:
 
 
 def _require_finite(array, name):
-    if not is_traced(array) and not bool(jnp.all(jnp.isfinite(array))):
-        bad = int(jnp.sum(~jnp.isfinite(array)))
+    if is_traced(array):
+        return
+    bad = int(np.sum(~np.isfinite(np.asarray(array))))
+    if bad:
         raise ValueError(
             f"`{name}` holds {bad} NaN or infinite value{'s' if bad > 1 else ''}: remove or impute them"
         )

@@ -82,8 +82,10 @@ def _checked(value, name, holds, requirement) -> Float[Array, "..."]:
         array = array.astype(jnp.result_type(float))
     elif array.weak_type:
         array = array.astype(array.dtype)
-    if not is_traced(array) and not bool(jnp.all(holds(array) & jnp.isfinite(array))):
-        raise ValueError(f"`{name}` must be {requirement} and finite, but is {np.asarray(array)}")
+    if not is_traced(array):
+        values = np.asarray(array)
+        if not np.all(holds(values) & np.isfinite(values)):
+            raise ValueError(f"`{name}` must be {requirement} and finite, but is {values}")
     return array
 
 

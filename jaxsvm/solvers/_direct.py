@@ -22,20 +22,30 @@ def solve_quadratic(problem: Problem, options: Options) -> Solution:
     dtype = gram.dtype
     counts = problem.weights > 0
     compliance = jnp.where(counts, weighted_compliance(loss, problem.weights, dtype), 1.0)
-    right = jnp.where(counts[:, None], jnp.stack([y, jnp.ones_like(y)], axis=1), 0.0)
+    rights = [jnp.where(counts, y, 0.0)]
+    if problem.has_offset:
+        rights.append(counts.astype(dtype))
 
     def solve(jitter, refinements):
-        return reduced_solve(gram, counts.astype(dtype), compliance, right, jitter, refinements)
+        return reduced_solve(
+            gram,
+            counts.astype(dtype),
+            compliance,
+            *rights,
+            jitter=jitter,
+            refinements=refinements,
+        )
 
     variances = jnp.diag(gram)
     lift = 4 * y.shape[0] * jnp.finfo(dtype).eps * jnp.mean(variances)
     plain = solve(None, 1)
     # a numerically singular K with next to no noise: the refinement takes the jitter out again
-    answer = jax.lax.cond(jnp.all(jnp.isfinite(plain)), lambda: plain, lambda: solve(lift, 8))
-    dual, offset = answer[:, 0], jnp.zeros((), dtype)
+    sound = jnp.all(jnp.isfinite(plain[0]))
+    dual, *per_offset = jax.lax.cond(sound, lambda: plain, lambda: solve(lift, 8))
+    offset = jnp.zeros((), dtype)
     if problem.has_offset:
-        offset = jnp.sum(answer[:, 0]) / jnp.sum(answer[:, 1])
-        dual = dual - offset * answer[:, 1]
+        offset = jnp.sum(dual) / jnp.sum(per_offset[0])
+        dual = dual - offset * per_offset[0]
 
     violation = loss.violation(y, gram @ dual + offset, dual, problem.weights)
     residual = jnp.max(jnp.where(counts, violation, 0.0))

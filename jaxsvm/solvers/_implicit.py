@@ -86,19 +86,18 @@ def _solve_definite(problem: Problem, in_dual, in_latent, explicit):
     diagonal, latent_part, right = in_dual / row, in_latent / row, explicit / row
     active = latent_part > 0
     root = jnp.where(active, jnp.sqrt(jnp.where(active, latent_part, 1.0)), 0.0)
-    columns = (root * (gram @ right - amplitude * right))[:, None]
+    rights = [root * (gram @ right - amplitude * right)]
     if problem.has_offset:
-        columns = jnp.concatenate([columns, root[:, None]], axis=1)
+        rights.append(root)
     jitter = 4 * gram.shape[0] * float(jnp.finfo(gram.dtype).eps)
-    answer = root[:, None] * reduced_solve(gram, root, diagonal, columns, jitter, refinements=2)
-    change, offset_change = answer[:, 0] - right, jnp.zeros((), gram.dtype)
+    answer, *rest = reduced_solve(gram, root, diagonal, *rights, jitter=jitter, refinements=2)
+    change, offset_change = root * answer - right, jnp.zeros((), gram.dtype)
     if problem.has_offset:
-        total = jnp.sum(answer[:, 1])
+        per_offset = root * rest[0]
+        total = jnp.sum(per_offset)
         determined = total > 0  # with no free example the offset has room to move: keep it
-        offset_change = jnp.where(
-            determined, jnp.sum(change) / jnp.where(determined, total, 1.0), 0.0
-        )
-        change = change - offset_change * answer[:, 1]
+        offset_change = jnp.sum(change) * jnp.where(determined, 1 / jnp.where(determined, total, 1), 0)
+        change = change - offset_change * per_offset
     return change, offset_change
 
 
@@ -108,6 +107,8 @@ def _solve_general(problem: Problem, in_dual, in_latent, explicit):
     matrix = jnp.diag(in_dual) + in_latent[:, None] * gram
     if not problem.has_offset:
         return jnp.linalg.solve(matrix, -explicit), jnp.zeros((), gram.dtype)
-    answer = jnp.linalg.solve(matrix, jnp.stack([-explicit, -in_latent], axis=1))
-    offset_change = -jnp.sum(answer[:, 0]) / jnp.sum(answer[:, 1])
-    return answer[:, 0] + offset_change * answer[:, 1], offset_change
+    factor = jax.scipy.linalg.lu_factor(matrix)
+    change = -jax.scipy.linalg.lu_solve(factor, explicit)
+    per_offset = jax.scipy.linalg.lu_solve(factor, in_latent)
+    offset_change = jnp.sum(change) / jnp.sum(per_offset)
+    return change - offset_change * per_offset, offset_change

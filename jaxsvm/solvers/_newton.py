@@ -48,14 +48,15 @@ def solve_smooth(problem: Problem, start: Start, options: Options) -> Solution:
         root = jnp.sqrt(curvatures)
         residual = state.beta + slopes
         smooth_residual = gram @ residual
-        right = (root * smooth_residual)[:, None]
+        rights = [root * smooth_residual]
         if problem.has_offset:
-            right = jnp.concatenate([right, root[:, None]], axis=1)
-        answer = root[:, None] * reduced_solve(gram, root, jnp.ones_like(y), right)
-        change, offset_change = answer[:, 0] - residual, jnp.zeros((), dtype)
+            rights.append(root)
+        answer, *rest = reduced_solve(gram, root, jnp.ones_like(y), *rights)
+        change, offset_change = root * answer - residual, jnp.zeros((), dtype)
         if problem.has_offset:
-            offset_change = jnp.sum(state.beta + change) / jnp.sum(answer[:, 1])
-            change = change - offset_change * answer[:, 1]
+            per_offset = root * rest[0]
+            offset_change = jnp.sum(state.beta + change) / jnp.sum(per_offset)
+            change = change - offset_change * per_offset
         latent_change = gram @ change + offset_change
 
         # the objective's change along the step, in a form that does not cancel

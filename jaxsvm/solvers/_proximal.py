@@ -103,18 +103,17 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
         away = jnp.where(free, 0.0, now.beta - dual)
         pieces = compliance + step
         gap = loss.target(y, dual) + step * center.beta - pieces * now.beta - now.latent
-        right = (gap + sparse_product(gram, away))[:, None]
+        rights = [jnp.where(free, gap + sparse_product(gram, away), 0.0)]
         if problem.has_offset:
-            right = jnp.concatenate([right, jnp.ones_like(right)], axis=1)
-        right = jnp.where(free[:, None], right, 0.0)
+            rights.append(free.astype(dtype))
         diagonal = jnp.where(free, pieces, 1.0)
-        answer = reduced_solve(gram, free.astype(dtype), diagonal, right)
-        change, offset_change = answer[:, 0] - away, jnp.zeros((), dtype)
+        answer, *per_offset = reduced_solve(gram, free.astype(dtype), diagonal, *rights)
+        change, offset_change = answer - away, jnp.zeros((), dtype)
         if problem.has_offset:
             pull = (now.offset - center.offset) / variance
             offset_change = jnp.sum(now.beta + change) - pull
-            offset_change = offset_change / (jnp.sum(answer[:, 1]) + 1 / variance)
-            change = change - offset_change * answer[:, 1]
+            offset_change = offset_change / (jnp.sum(per_offset[0]) + 1 / variance)
+            change = change - offset_change * per_offset[0]
         return _Point(change, offset_change, sparse_product(gram, change) + offset_change)
 
     def finish_jump(state):

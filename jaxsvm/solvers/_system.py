@@ -52,52 +52,60 @@ def reduced_solve(
     gram: Float[Array, "n n"],
     scale: Float[Array, " n"],
     diagonal: Float[Array, " n"],
-    right: Float[Array, "n k"],
+    *rights: Float[Array, " n"],
     jitter: Float[Array, ""] | float | None = None,
     refinements: int = 0,
-) -> Float[Array, "n k"]:
-    """Solve `(diag(diagonal) + diag(scale) gram diag(scale)) t = right` by Cholesky.
+) -> tuple[Float[Array, " n"], ...]:
+    """Solve `(diag(diagonal) + diag(scale) gram diag(scale)) t = right` by one Cholesky factorization.
 
     **Arguments:** `gram`, symmetric; `scale`, zero for examples that take no part; `diagonal`, positive;
-    `right`, one column for each right-hand side; `jitter`, added to the diagonal of what is factorized;
-    `refinements`, steps of iterative refinement, which remove what the jitter did to the answer.
+    `rights`, one or more right-hand sides (apart, since a derivative may be linear in one of them only);
+    `jitter`, added to the diagonal of what is factorized; `refinements`, steps of iterative refinement,
+    which remove what the jitter did to the answer.
 
-    **Returns:** `t`, zero for examples that take no part, NaN where the matrix is not positive definite.
+    **Returns:** one `t` for each right-hand side, zero for examples that take no part, NaN where the
+    matrix is not positive definite.
     """
     examples = gram.shape[0]
     active = scale > 0
     options = sizes(examples)[:-1]
 
-    def solve_dense(sub, scales, diagonals, rights):
+    def solve_dense(sub, scales, diagonals, *rights):
         matrix = scales[:, None] * sub * scales[None, :] + jnp.diag(diagonals)
         eye = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
         lifted = matrix if jitter is None else matrix + jitter * eye
         factor = jax.lax.linalg.cholesky(lifted, symmetrize_input=False)
-        answer = jax.scipy.linalg.cho_solve((factor, True), rights)
-        for _ in range(refinements):
-            left_over = rights - matrix @ answer
-            answer = answer + jax.scipy.linalg.cho_solve((factor, True), left_over)
-        return answer
+        answers = []
+        for right in rights:
+            answer = jax.scipy.linalg.cho_solve((factor, True), right)
+            for _ in range(refinements):
+                left_over = right - matrix @ answer
+                answer = answer + jax.scipy.linalg.cho_solve((factor, True), left_over)
+            answers.append(answer)
+        return tuple(answers)
 
     def solve_all(_):
-        return solve_dense(gram, scale, diagonal, right)
+        answers = solve_dense(gram, scale, diagonal, *rights)
+        return tuple(jnp.where(active, answer, 0.0) for answer in answers)
 
     if not options:
-        return jnp.where(active[:, None], solve_all(None), 0.0)
+        return solve_all(None)
     index, places = _place(active, options)
 
     def gathered(size):
         def branch(_):
             chosen = places[:size]
-            answer = solve_dense(
+            answers = solve_dense(
                 gram.at[chosen].get(mode="clip").at[:, chosen].get(mode="clip"),
                 scale.at[chosen].get(mode="fill", fill_value=0),
                 diagonal.at[chosen].get(mode="fill", fill_value=1),
-                right.at[chosen].get(mode="fill", fill_value=0),
+                *(right.at[chosen].get(mode="fill", fill_value=0) for right in rights),
             )
-            return jnp.zeros_like(right).at[chosen].set(answer, mode="drop")
+            return tuple(
+                jnp.zeros_like(right).at[chosen].set(answer, mode="drop")
+                for right, answer in zip(rights, answers, strict=True)
+            )
 
         return branch
 
-    answer = jax.lax.switch(index, [gathered(size) for size in options] + [solve_all], None)
-    return jnp.where(active[:, None], answer, 0.0)
+    return jax.lax.switch(index, [gathered(size) for size in options] + [solve_all], None)
