@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -22,7 +23,9 @@ def as_inputs(x: Any, name: str = "x") -> Float[Array, "n d"]:
             f"for a single input use `{name}[:, None]`, for a single example `{name}[None, :]`"
         )
     if array.ndim != 2:
-        raise ValueError(f"`{name}` must be a matrix (examples x inputs), but has shape {array.shape}")
+        raise ValueError(
+            f"`{name}` must be a matrix (examples x inputs), but has shape {array.shape}"
+        )
     if array.shape[0] == 0 or array.shape[1] == 0:
         raise ValueError(f"`{name}` is empty: it has shape {array.shape}")
     _require_finite(array, name)

@@ -75,7 +75,9 @@ def _checked(value, name, holds, requirement) -> Float[Array, "..."]:
     try:
         array = jnp.asarray(value)
     except TypeError as error:
-        raise TypeError(f"`{name}` must be a number or an array of numbers, not {value!r}") from error
+        raise TypeError(
+            f"`{name}` must be a number or an array of numbers, not {value!r}"
+        ) from error
     if not jnp.issubdtype(array.dtype, jnp.floating):
         if jnp.issubdtype(array.dtype, jnp.complexfloating) or array.dtype == bool:
             raise TypeError(f"`{name}` must be real numbers, not {array.dtype}")
@@ -209,7 +211,9 @@ def unfreeze(model: Model, *names: str) -> Model:
 
 def frozen(model) -> tuple[str, ...]:
     """The names of the frozen hyperparameters."""
-    return tuple(name for name, (_, path) in _fields(model).items() if _is_frozen(_get(model, path)))
+    return tuple(
+        name for name, (_, path) in _fields(model).items() if _is_frozen(_get(model, path))
+    )
 
 
 def _freeze_leaf(leaf) -> Frozen:

@@ -151,7 +151,9 @@ def fit(
     options = Options(tolerance, max_iterations)
     # frozen values become arguments, so that fits at many frozen values share one compilation
     plain = unfreeze(model)
-    fitted = _fit(plain, x.astype(dtype), y.astype(dtype), weights, start, options, init is not None)
+    fitted = _fit(
+        plain, x.astype(dtype), y.astype(dtype), weights, start, options, init is not None
+    )
     fitted = eqx.tree_at(lambda f: f.model, fitted, model)
     return _raise_on_failure(fitted) if throw else fitted
 
@@ -211,7 +213,9 @@ def _class_weights(class_weight, model, y, weights) -> Float[Array, " n"]:
         positive, negative = (total / (2 * jnp.sum(weights * (y == s))) for s in (1, -1))
     else:
         if set(class_weight) != {-1, 1}:
-            raise ValueError(f"`class_weight` must have the keys -1 and +1, not {set(class_weight)}")
+            raise ValueError(
+                f"`class_weight` must have the keys -1 and +1, not {set(class_weight)}"
+            )
         positive, negative = class_weight[1], class_weight[-1]
         if not is_traced(positive, negative) and not min(positive, negative) > 0:
             raise ValueError("`class_weight` must be positive")

@@ -73,7 +73,9 @@ def geometric_mean(values):
 
 def single_and_warm(names, sizes, penalties):
     print("one fit, cold, and warm after a change of 5 % in lengthscale and C")
-    print("problem        n       C   SVC [ms] iterations    cold [ms] steps ratio    warm [ms] steps ratio")
+    print(
+        "problem        n       C   SVC [ms] iterations    cold [ms] steps ratio    warm [ms] steps ratio"
+    )
     ratios, warm_ratios, times = [], [], {}
     run, run_warm = jax.jit(cold), jax.jit(warm)
     for name in names:
@@ -105,7 +107,9 @@ def single_and_warm(names, sizes, penalties):
         np.polyfit(*np.log(np.array(pairs)).T, 1)[0] for pairs in times.values() if len(pairs) > 2
     ]
     if exponents:
-        print(f"growth of the cold time with n: exponent {np.mean(exponents):.2f} (mean over problems)")
+        print(
+            f"growth of the cold time with n: exponent {np.mean(exponents):.2f} (mean over problems)"
+        )
 
 
 def batches(names, sizes):
@@ -115,7 +119,9 @@ def batches(names, sizes):
     for name in names:
         for n in sizes:
             settings = [
-                (LENGTHSCALES[name] * s, C) for s in (0.5, 0.7, 1.0, 1.4, 2.0) for C in 10.0 ** np.arange(5)
+                (LENGTHSCALES[name] * s, C)
+                for s in (0.5, 0.7, 1.0, 1.4, 2.0)
+                for C in 10.0 ** np.arange(5)
             ]
             grams = jnp.stack([gram(name, n, lengthscale)[0] for lengthscale, _ in settings])
             y = data(name, n)[1]
@@ -128,19 +134,26 @@ def batches(names, sizes):
             assert not np.any(np.asarray(fits.result)), (name, n)
             ours = seconds(lambda: run(grams, y, penalties))
             ratios.append(ours / peer)
-            print(f"{name:10s} {n:5d}  SVC {peer:7.3f} s  ours {ours:7.3f} s  ratio {ratios[-1]:.2f}", flush=True)
+            print(
+                f"{name:10s} {n:5d}  SVC {peer:7.3f} s  ours {ours:7.3f} s  ratio {ratios[-1]:.2f}",
+                flush=True,
+            )
     print(f"geometric mean of the ratios: {geometric_mean(ratios):.2f} (to reach: 1.0)")
 
 
 def compilation():
-    model = jsvm.KernelMachine(jsvm.kernels.RBF(4.0) + jsvm.kernels.Constant(0.1), jsvm.losses.Hinge(1.0))
+    model = jsvm.KernelMachine(
+        jsvm.kernels.RBF(4.0) + jsvm.kernels.Constant(0.1), jsvm.losses.Hinge(1.0)
+    )
     x, y = jsvm.datasets.twonorm(137, key=jax.random.key(1))  # a size that nothing else here uses
     first = seconds(lambda: jsvm.fit(model, x, y).dual, repeats=1)
     second = seconds(lambda: jsvm.fit(model, x, y).dual)
     other = jsvm.replace(model, {"loss.C": 3.0})
     new_values = seconds(lambda: jsvm.fit(other, x, y).dual, repeats=1)
-    print("\nfirst fit, compilation included: "
-          f"{first:.1f} s (to reach: 3 s); next {1e3 * second:.1f} ms; other values {1e3 * new_values:.1f} ms")
+    print(
+        "\nfirst fit, compilation included: "
+        f"{first:.1f} s (to reach: 3 s); next {1e3 * second:.1f} ms; other values {1e3 * new_values:.1f} ms"
+    )
 
 
 def main():

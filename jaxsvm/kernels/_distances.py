@@ -12,7 +12,12 @@ def scale_inputs(x: Float[Array, "n d"], lengthscale: Float[Array, "..."]) -> Fl
             f"the kernel has {lengthscale.shape[0]} lengthscales, but the points have {x.shape[1]} "
             "inputs: give one lengthscale, or one for each input"
         )
-    return x / lengthscale
+    return x / per_input(lengthscale)
+
+
+def per_input(values: Float[Array, "..."]) -> Float[Array, "..."]:
+    """One value for all inputs, or one each, in a shape that meets a matrix of points."""
+    return values[None, :] if values.ndim == 1 else values
 
 
 def squared_distances(
@@ -23,7 +28,8 @@ def squared_distances(
     What is below the rounding error of this formula counts as zero, so that coincident points have
     distance exactly zero and every kernel sees them as one point; the gradient there is zero.
     """
-    center = jax.lax.stop_gradient(jnp.mean(x1, axis=0))  # distances far from the origin stay accurate
+    # so that distances far from the origin stay accurate
+    center = jax.lax.stop_gradient(jnp.mean(x1, axis=0, keepdims=True))
     x1, x2 = x1 - center, x2 - center
     norms1, norms2 = jnp.sum(x1**2, axis=1), jnp.sum(x2**2, axis=1)
     sizes = norms1[:, None] + norms2[None, :]

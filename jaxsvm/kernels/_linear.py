@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 
 from .._parameters import positive, read
 from ._base import AbstractKernel
+from ._distances import per_input
 
 
 def _inner(x1, x2, same):
@@ -34,12 +35,12 @@ class Linear(AbstractKernel):
 
     def matrix(self, x1, x2, same):
         """Covariances between two lists of points."""
-        deviation = jnp.exp(read(self.log_variance) / 2)
+        deviation = per_input(jnp.exp(read(self.log_variance) / 2))
         return _inner(x1 * deviation, x2 * deviation, same)
 
     def diagonal(self, x):
         """Variances of a list of points."""
-        return jnp.sum(self.variance * x**2, axis=1)
+        return jnp.sum(per_input(self.variance) * x**2, axis=1)
 
 
 class Polynomial(AbstractKernel):

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from .._parameters import positive, read
 from ._base import AbstractKernel
 from ._custom import Callable
+from ._distances import scale_inputs
 
 
 class ARD(AbstractKernel):
@@ -46,17 +47,7 @@ class ARD(AbstractKernel):
         return self.kernel.diagonal(self._scaled(x))
 
     def _scaled(self, x):
-        if x.shape[1] != self.log_lengthscale_size:
-            raise ValueError(
-                f"the kernel has {self.log_lengthscale_size} lengthscales, but the points have "
-                f"{x.shape[1]} inputs"
-            )
-        return x / self.lengthscale
-
-    @property
-    def log_lengthscale_size(self) -> int:
-        """The number of inputs."""
-        return read(self.log_lengthscale).shape[0]
+        return scale_inputs(x, self.lengthscale)
 
 
 class Subspace(AbstractKernel):

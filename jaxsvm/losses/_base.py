@@ -16,8 +16,8 @@ class AbstractLoss(eqx.Module):
     `Q(y | f) = exp(log_normalizer - L(y, f))`.
     """
 
-    is_classifier: eqx.AbstractClassVar[bool]
-    is_convex: eqx.AbstractClassVar[bool]
+    is_classifier: ClassVar[bool]
+    is_convex: ClassVar[bool]
 
     @abc.abstractmethod
     def value(self, y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:

@@ -15,7 +15,6 @@ quadratic on an interval, which makes the dual problem a box-constrained quadrat
 import abc
 from typing import ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -24,11 +23,19 @@ from ._base import AbstractClassification, AbstractLoss, AbstractRegression
 
 
 class Shape(NamedTuple):
-    """The three numbers of a piecewise loss; `None` for one that it does not have."""
+    """The three numbers of a piecewise loss; `None` for one that it does not have.
+
+    Compliance or bound there must be, else there would be no loss.
+    """
 
     dead_zone: Float[Array, ""] | None = None
     compliance: Float[Array, ""] | None = None
     bound: Float[Array, ""] | None = None
+
+    @property
+    def like(self) -> Float[Array, ""]:
+        """Any of the numbers, for its dtype."""
+        return jnp.asarray(self.bound if self.compliance is None else self.compliance)
 
 
 class AbstractPiecewise(AbstractLoss):
@@ -38,7 +45,7 @@ class AbstractPiecewise(AbstractLoss):
     """
 
     is_convex: ClassVar[bool] = True
-    is_two_sided: eqx.AbstractClassVar[bool]
+    is_two_sided: ClassVar[bool]
 
     @abc.abstractmethod
     def shape(self) -> Shape:
@@ -59,10 +66,10 @@ class AbstractPiecewise(AbstractLoss):
         """The loss `L(y, f)`."""
         _, compliance, bound = self.shape()
         excess = jnp.maximum(self.excess(y, f)[1], 0)
+        if compliance is None:
+            return jnp.asarray(bound) * excess
         if bound is None:
             return excess**2 / (2 * compliance)
-        if compliance is None:
-            return bound * excess
         knee = compliance * bound
         quadratic = jnp.minimum(excess, knee) ** 2 / (2 * compliance)
         return quadratic + bound * jnp.maximum(excess - knee, 0)
@@ -72,7 +79,7 @@ class AbstractPiecewise(AbstractLoss):
         sign, excess = self.excess(y, f)
         _, compliance, bound = self.shape()
         if compliance is None:
-            return -sign * jnp.where(excess > 0, bound, 0.0)
+            return -sign * jnp.where(excess > 0, jnp.asarray(bound), 0.0)
         magnitude = jnp.maximum(excess, 0) / compliance
         return -sign * (magnitude if bound is None else jnp.minimum(magnitude, bound))
 
@@ -231,7 +238,7 @@ class AbstractResidual(AbstractTwoSided, AbstractRegression):
 
     def _masses(self):
         dead_zone, compliance, bound = self.shape()
-        zero = jnp.zeros_like(bound if compliance is None else compliance)
+        zero = jnp.zeros_like(self.shape().like)
         zone = zero if dead_zone is None else dead_zone
         gauss, tail = zero, zero
         if compliance is not None:

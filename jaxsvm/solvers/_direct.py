@@ -60,4 +60,3 @@ def solve_quadratic(problem: Problem, options: Options) -> Solution:
         RESULTS.precision_limit,
     )
     return Solution(dual, offset, counts, result, jnp.array(1), residual)
-

@@ -40,9 +40,7 @@ def _attach_derivatives_jvp(primals, tangents):
     problem, dual, offset, free = primals
     # the solution itself depends on the problem: so that this rule can be differentiated again
     dual, offset = attach_derivatives(problem, dual, offset, free)
-    _, explicit = jax.jvp(
-        lambda p: _equations(p, dual, offset, free), (problem,), (tangents[0],)
-    )
+    _, explicit = jax.jvp(lambda p: _equations(p, dual, offset, free), (problem,), (tangents[0],))
     in_dual, in_latent = _partial_derivatives(problem, dual, offset, free)
     solve = _solve_definite if problem.loss.is_convex else _solve_general
     return (dual, offset), solve(problem, in_dual, in_latent, explicit)
@@ -96,7 +94,9 @@ def _solve_definite(problem: Problem, in_dual, in_latent, explicit):
         per_offset = root * rest[0]
         total = jnp.sum(per_offset)
         determined = total > 0  # with no free example the offset has room to move: keep it
-        offset_change = jnp.sum(change) * jnp.where(determined, 1 / jnp.where(determined, total, 1), 0)
+        offset_change = jnp.sum(change) * jnp.where(
+            determined, 1 / jnp.where(determined, total, 1), 0
+        )
         change = change - offset_change * per_offset
     return change, offset_change
 

@@ -67,7 +67,9 @@ def solve_smooth(problem: Problem, start: Start, options: Options) -> Solution:
 
         def rise(distance):
             moved = loss.value(y, state.latent + distance * latent_change)
-            return distance * (linear + distance * quadratic / 2) + jnp.sum(weighted(moved - values))
+            return distance * (linear + distance * quadratic / 2) + jnp.sum(
+                weighted(moved - values)
+            )
 
         noise = 16 * epsilon * (jnp.sum(weighted(jnp.abs(values))) + jnp.abs(linear))
 

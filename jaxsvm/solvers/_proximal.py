@@ -74,7 +74,9 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
     lower = -bound if loss.is_two_sided else jnp.minimum(0, y * bound)
     upper = bound if loss.is_two_sided else jnp.maximum(0, y * bound)
     size = jnp.maximum(1.0, jnp.max(jnp.abs(y)))
-    tolerance = (default_tolerance(dtype) if options.tolerance is None else options.tolerance) * size
+    tolerance = (
+        default_tolerance(dtype) if options.tolerance is None else options.tolerance
+    ) * size
     smallest_step = 4 * max(examples, 64) * epsilon * amplitude
 
     def next_step(step, factor):
@@ -216,6 +218,7 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
     # a first step with which a stage can move each latent value by a tenth of the margin
     largest = jnp.maximum(jnp.max(jnp.abs(dual)), 1e-6 / amplitude)
     point = _Point(dual, offset, latent)
+    residual, converged = residual_of(point)
     initial = _State(
         center=point,
         step=next_step(jnp.minimum(0.1 * amplitude, 0.1 * size / largest), 1.0),
@@ -228,9 +231,9 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
             free=jnp.zeros(examples, bool),
             result=jnp.array(0),
             iterations=jnp.array(0),
-            residual=jnp.array(jnp.inf, dtype),
+            residual=residual,
         ),
-        converged=jnp.array(False),
+        converged=converged,
         stalls=jnp.array(0),
         failures=jnp.array(0),
     )

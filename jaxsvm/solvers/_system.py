@@ -102,7 +102,7 @@ def reduced_solve(
                 *(right.at[chosen].get(mode="fill", fill_value=0) for right in rights),
             )
             return tuple(
-                jnp.zeros_like(right).at[chosen].set(answer, mode="drop")
+                jnp.zeros_like(right).at[chosen].add(answer, mode="drop")
                 for right, answer in zip(rights, answers, strict=True)
             )
 
