@@ -171,6 +171,7 @@ def _fit(model, x, y, weights, start, options, warm) -> Fit:
         skew = jnp.max(jnp.abs(gram - gram.T))
         lopsided = skew > jnp.sqrt(jnp.finfo(gram.dtype).eps) * jnp.max(jnp.abs(gram))
         result = jnp.where(lopsided, RESULTS.factorization_failed, result)
+    result = jnp.where(jnp.min(jnp.diag(gram)) < 0, RESULTS.factorization_failed, result)
     finite = jnp.all(jnp.isfinite(gram)) & jnp.all(jnp.isfinite(jnp.stack(_scalars(model))))
     result = jnp.where(finite, result, RESULTS.nonfinite)
     objective, gap = _objective_and_gap(problem, dual, offset, latent)

@@ -23,17 +23,22 @@ def per_input(values: Float[Array, "..."]) -> Float[Array, "..."]:
 def squared_distances(
     x1: Float[Array, "n d"], x2: Float[Array, "m d"], same: bool
 ) -> Float[Array, "n m"]:
-    """`|x1_i - x2_j|^2` as `|x1_i|^2 + |x2_j|^2 - 2 x1_i x2_j`: no array of size n x m x d.
+    """`|x1_i - x2_j|^2`, with no array of size n x m x d.
 
-    What is below the rounding error of this formula counts as zero, so that coincident points have
-    distance exactly zero and every kernel sees them as one point; the gradient there is zero.
+    Coincident points have distance exactly zero, so that every kernel sees them as one point; the
+    gradient there is zero.
     """
+    if x1.shape[1] <= 4:
+        # few inputs bring points close to each other: there only differences are accurate
+        differences = (a[:, None] - b[None, :] for a, b in zip(x1.T, x2.T, strict=True))
+        return sum((difference**2 for difference in differences), start=jnp.zeros(()))
     # so that distances far from the origin stay accurate
     center = jax.lax.stop_gradient(jnp.mean(x1, axis=0, keepdims=True))
     x1, x2 = x1 - center, x2 - center
     norms1, norms2 = jnp.sum(x1**2, axis=1), jnp.sum(x2**2, axis=1)
     sizes = norms1[:, None] + norms2[None, :]
     raw = sizes - 2 * jnp.matmul(x1, x2.T, precision=jax.lax.Precision.HIGHEST)
+    # what is below the rounding error of this formula counts as zero
     distances = jnp.where(raw > 8 * jnp.finfo(raw.dtype).eps * sizes, raw, 0.0)
     if same:
         distances = (distances + distances.T) / 2

@@ -45,6 +45,7 @@ class _Point(NamedTuple):
 class _State(NamedTuple):
     center: _Point  # of the stage; its beta is feasible
     step: Float[Array, ""]
+    floor: Float[Array, ""]  # the smallest step that keeps all factorizations sound
     stage_steps: Int[Array, ""]
     jumps: Int[Array, ""]  # left; zero in a stage
     now: _Point
@@ -79,18 +80,22 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
     ) * size
     smallest_step = 4 * max(examples, 64) * epsilon * amplitude
 
-    def next_step(step, factor):
-        step = jnp.maximum(step * factor, smallest_step)
+    def next_step(step, floor):
+        step = jnp.maximum(step, floor)
         # where the loss's own compliance is larger than the step, the step is not needed
         return jnp.where(stiffest >= 10 * step, 0.0, step).astype(dtype)
+
+    def rounding(beta, offset):
+        """The rounding error of a latent value, roughly."""
+        return 8 * epsilon * (jnp.max(variances) * jnp.linalg.norm(beta) + jnp.abs(offset))
 
     def residual_of(point):
         """The KKT residual of a point, and whether it is as small as it can or should be."""
         residual = jnp.max(loss.violation(y, point.latent, point.beta, weights))
         if problem.has_offset:
             residual = jnp.maximum(residual, jnp.abs(jnp.sum(point.beta)) * amplitude)
-        rounding = jnp.max(variances) * jnp.linalg.norm(point.beta) + jnp.abs(point.offset)
-        return residual, residual <= jnp.maximum(tolerance, 8 * epsilon * rounding)
+        small = jnp.maximum(tolerance, rounding(point.beta, point.offset))
+        return residual, residual <= small
 
     def keep_best(best, point, residual):
         better = residual < best.residual
@@ -136,11 +141,11 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
         residual, converged = residual_of(center)
         better, best = keep_best(state.best, center, residual)
         stuck = state.stage_steps >= _STAGE_LIMIT
-        stalled = (state.step <= smallest_step) & (residual > 0.5 * state.best.residual)
+        stalled = (state.step <= state.floor) & (residual > 0.5 * state.best.residual)
         factor = jnp.where(stuck, 10.0, jnp.where(state.stage_steps <= 2, 0.01, 0.1))
         return state._replace(
             center=center,
-            step=next_step(state.step, factor),
+            step=next_step(factor * state.step, state.floor),
             stage_steps=jnp.zeros_like(state.stage_steps),
             jumps=jnp.where(stuck, 0, _STAGE_JUMPS),
             now=center,
@@ -152,7 +157,7 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
     def body(state):
         now, jumping = state.now, state.jumps > 0
         # a jump sorts the examples as a long step from here would, and solves with a short one
-        step = jnp.where(jumping, next_step(smallest_step, 1.0), state.step)
+        step = jnp.where(jumping, next_step(0.0, state.floor), state.step)
         center = jax.tree.map(lambda a, b: jnp.where(jumping, a, b), now, state.center)
         reach = jnp.where(jumping, amplitude, step)
         variance = jnp.where(jumping, 1e9, 1e3) * amplitude
@@ -190,12 +195,14 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
                 lambda: in_stage,
             ],
         )
-        # a factorization that fails asks for a larger step, and for no more jumps
+        # a factorization that fails ends the jumps, or else asks for larger steps from here on
+        floor = jnp.where(jumping, state.floor, 10 * jnp.maximum(state.step, state.floor))
         retry = state._replace(
-            step=100 * state.step + smallest_step,
+            floor=floor,
+            step=jnp.where(jumping, state.step, floor),
             jumps=jnp.zeros_like(state.jumps),
             now=state.center,
-            failures=state.failures + 1,
+            failures=state.failures + jnp.where(jumping, 0, 1),
         )
         after = jax.tree.map(lambda a, b: jnp.where(sound, a, b), after, retry)
         return after._replace(best=after.best._replace(iterations=state.best.iterations + 1))
@@ -221,7 +228,8 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
     residual, converged = residual_of(point)
     initial = _State(
         center=point,
-        step=next_step(jnp.minimum(0.1 * amplitude, 0.1 * size / largest), 1.0),
+        step=next_step(jnp.minimum(0.1 * amplitude, 0.1 * size / largest), smallest_step),
+        floor=jnp.asarray(smallest_step, dtype),
         stage_steps=jnp.array(0),
         jumps=jnp.array(_WARM_JUMPS if warm else 0),
         now=point,
@@ -243,9 +251,12 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
     free = magnitude < bound
     if loss.has_flat_zone:
         free &= magnitude > 0
+    # where rounding errors stopped the method, a residual of their size is all one can have
+    attained = best.residual <= max(8, examples**0.5) * rounding(best.dual, best.offset)
+    indefinite = (last.floor > 10 * epsilon**0.5 * amplitude) | (last.failures >= _FAILURE_LIMIT)
     result = jnp.select(
-        [last.converged, last.failures >= _FAILURE_LIMIT, last.stalls >= _STALL_LIMIT],
-        [RESULTS.successful, RESULTS.factorization_failed, RESULTS.precision_limit],
+        [indefinite, last.converged | attained, last.stalls >= _STALL_LIMIT],
+        [RESULTS.factorization_failed, RESULTS.successful, RESULTS.precision_limit],
         RESULTS.iteration_limit,
     )
     return best._replace(free=free, result=result)
