@@ -168,10 +168,7 @@ def _fit(model, x, y, weights, start, options, warm) -> Fit:
     group = jnp.where(solution.free, FREE, jnp.where(dual == 0, NON_SUPPORT, BOUND))
     result = solution.result
     if _contains_custom(model.kernel):
-        skew = jnp.max(jnp.abs(gram - gram.T))
-        lopsided = skew > jnp.sqrt(jnp.finfo(gram.dtype).eps) * jnp.max(jnp.abs(gram))
-        result = jnp.where(lopsided, RESULTS.factorization_failed, result)
-    result = jnp.where(jnp.min(jnp.diag(gram)) < 0, RESULTS.factorization_failed, result)
+        result = jnp.where(_is_covariance(gram), result, RESULTS.factorization_failed)
     finite = jnp.all(jnp.isfinite(gram)) & jnp.all(jnp.isfinite(jnp.stack(_scalars(model))))
     result = jnp.where(finite, result, RESULTS.nonfinite)
     objective, gap = _objective_and_gap(problem, dual, offset, latent)
@@ -194,6 +191,16 @@ def _objective_and_gap(problem, dual, offset, latent):
 
 def _scalars(model):
     return [jnp.sum(leaf) for leaf in jax.tree.leaves(model)] or [jnp.zeros(())]
+
+
+def _is_covariance(gram: Float[Array, "n n"]) -> Bool[Array, ""]:
+    """Symmetry and Cauchy-Schwarz: what can be said of a user's kernel at the cost of looking at it."""
+    variances = jnp.diag(gram)
+    slack = jnp.sqrt(jnp.finfo(gram.dtype).eps) * jnp.max(jnp.abs(gram))
+    symmetric = jnp.max(jnp.abs(gram - gram.T)) <= slack
+    deviations = jnp.sqrt(jnp.maximum(variances, 0))
+    bounded = jnp.all(jnp.abs(gram) <= deviations[:, None] * deviations[None, :] + slack)
+    return symmetric & bounded & (jnp.min(variances) >= 0)
 
 
 def _contains_custom(kernel) -> bool:

@@ -1,0 +1,33 @@
+"""Shared settings: double precision, no silent broadcasting, one compilation cache for all workers."""
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import jax
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the literal references beside the tests
+
+
+def pytest_configure(config):
+    # one thread for each worker: two workers with two threads each wait for one another
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if not hasattr(config, "workerinput") and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        folder = tempfile.mkdtemp(prefix="jaxsvm-tests-")
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = folder  # the workers inherit it
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    jax.config.update("jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture(params=["float64", "float32"])
+def dtype(request):
+    """Runs a test in both precisions; the second is JAX's own default mode."""
+    with jax.enable_x64(request.param == "float64"):
+        yield request.param

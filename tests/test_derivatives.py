@@ -1,0 +1,162 @@
+"""Derivatives of a fit: against central differences, forward and in reverse, first and second."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import reference
+from jax.flatten_util import ravel_pytree
+
+import jaxsvm as jsvm
+from jaxsvm import kernels, losses
+
+N = 40
+RNG = np.random.default_rng(0)
+X = jnp.asarray(RNG.normal(size=(N, 3)))
+LABELS = jnp.asarray(np.where(RNG.normal(size=N) + np.asarray(X[:, 0]) > 0, 1.0, -1.0))
+TARGETS = jnp.sin(X[:, 0]) + 0.3 * jnp.asarray(RNG.normal(size=N)) + 1.0
+WEIGHTS = jnp.asarray(RNG.uniform(0.5, 2.0, size=N))
+PROBE = jnp.asarray(RNG.normal(size=N))
+
+LOSSES = [
+    losses.Hinge(0.7),
+    losses.SquaredHinge(2.0),
+    losses.LeastSquares(3.0),
+    losses.Logistic(2.0),
+    losses.Probit(0.5),
+    losses.FlipNoise(0.05, 0.5),
+    losses.Trigonometric(),
+    losses.EpsilonInsensitive(1.0, 0.1),
+    losses.SoftInsensitive(1.0, 0.2, 0.3),
+    losses.Huber(1.0, 0.1),
+    losses.Laplacian(1.0),
+    losses.Quadratic(0.1),
+]
+KERNELS = {
+    "rbf": kernels.RBF(jnp.array([1.0, 2.0, 1.5]), 1.3) + kernels.Constant(0.5),
+    "matern": 2.0 * kernels.Matern32(1.2) + kernels.White(0.05),
+    "product": kernels.Matern52(1.5) * kernels.Polynomial(2, 1.0, 0.3) + kernels.Linear(0.2),
+}
+
+
+def probe(fitted):
+    """A number that looks at everything a fit depends on."""
+    return jnp.sum(jnp.sin(fitted.latent + PROBE)) + fitted.dual @ PROBE + fitted.offset
+
+
+def check_gradient(function, vector, tolerance=1e-6, second_tolerance=1e-4):
+    """Reverse and forward mode and the second derivative, each against central differences."""
+    direction = jnp.asarray(np.random.default_rng(1).normal(size=vector.shape))
+
+    @jax.jit  # one compilation for everything: compiling is what these tests take their time for
+    def everything(v):
+        return jax.jvp(jax.value_and_grad(function), (v,), (direction,))
+
+    (_, reverse), (forward, second) = everything(vector)
+    expected = reference.central_difference(lambda v: everything(v)[0][0], vector)
+    size = np.abs(expected).max()
+    assert size > 1e-6  # a derivative of zero proves nothing
+    np.testing.assert_allclose(reverse, expected, atol=tolerance * size)
+    np.testing.assert_allclose(forward, reverse @ direction, rtol=1e-8, atol=1e-8 * size)
+    plus, minus = (np.asarray(everything(vector + s * direction)[0][1]) for s in (1e-5, -1e-5))
+    expected = (plus - minus) / 2e-5
+    np.testing.assert_allclose(second, expected, atol=second_tolerance * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+@pytest.mark.parametrize("kernel, offset", [("rbf", False), ("matern", True), ("product", False)])
+def test_hyperparameters(loss, kernel, offset):
+    model = jsvm.KernelMachine(KERNELS[kernel], loss, offset=offset)
+    y = LABELS if loss.is_classifier else TARGETS
+    vector, unravel = ravel_pytree(model)
+    check_gradient(
+        lambda v: probe(jsvm.fit(unravel(v), X, y, throw=False, tolerance=1e-13)), vector
+    )
+
+
+@pytest.mark.parametrize("loss", [losses.Hinge(0.7), losses.SoftInsensitive(1.0, 0.2, 0.3)])
+def test_data_and_weights(loss):
+    model = jsvm.KernelMachine(KERNELS["rbf"], loss)
+    y = LABELS if loss.is_classifier else TARGETS
+    check_gradient(
+        lambda x: probe(jsvm.fit(model, X.at[:9].set(x.reshape(9, 3)), y, throw=False)),
+        X[:9].ravel(),
+    )
+    check_gradient(lambda w: probe(jsvm.fit(model, X, y, weights=w, throw=False)), WEIGHTS)
+    if not loss.is_classifier:
+        check_gradient(lambda t: probe(jsvm.fit(model, X, t, throw=False)), TARGETS)
+
+
+def test_predictions_at_new_points():
+    new = jnp.asarray(RNG.normal(size=(7, 3)))
+    model = jsvm.KernelMachine(KERNELS["rbf"], losses.Hinge(0.7))
+    vector, unravel = ravel_pytree(model)
+    check_gradient(
+        lambda v: jnp.sum(jnp.tanh(jsvm.fit(unravel(v), X, LABELS, throw=False).decision(new))),
+        vector,
+    )
+
+
+def test_where_few_examples_are_free_of_many():
+    """The systems are gathered into one of several sizes; each has the same derivative."""
+    x, y = jsvm.datasets.twonorm(150, key=jax.random.key(0))
+    kernel = kernels.RBF(4.0) + kernels.Constant(0.1)
+    free = []
+    for C in (0.02, 0.3, 10.0):
+        vector, unravel = ravel_pytree(jsvm.KernelMachine(kernel, losses.Hinge(C)))
+
+        def value(v, unravel=unravel):
+            return jnp.sum(jnp.tanh(jsvm.fit(unravel(v), x, y, throw=False).latent))
+
+        free.append(int(jsvm.fit(unravel(vector), x, y).free.sum()))
+        expected = reference.central_difference(jax.jit(value), vector)
+        np.testing.assert_allclose(
+            jax.jit(jax.grad(value))(vector), expected, atol=1e-6 * np.abs(expected).max()
+        )
+    assert free[0] < 20 and free[-1] > 40
+
+
+def test_singular_gram_matrices_have_derivatives():
+    """Duplicate marginal examples: the dual is not unique, but latent values and their change are."""
+    x = jnp.concatenate([X, X[:20]])
+    y = jnp.concatenate([LABELS, LABELS[:20]])
+    model = jsvm.KernelMachine(KERNELS["rbf"], losses.Hinge(0.7))
+    vector, unravel = ravel_pytree(model)
+
+    def twice(v):
+        return jnp.sum(jnp.sin(jsvm.fit(unravel(v), x, y, throw=False).latent[:N] + PROBE))
+
+    def weighted(v):
+        weights = jnp.where(jnp.arange(N) < 20, 2.0, 1.0)
+        fitted = jsvm.fit(unravel(v), X, LABELS, weights=weights, throw=False)
+        return jnp.sum(jnp.sin(fitted.latent + PROBE))
+
+    np.testing.assert_allclose(jax.grad(twice)(vector), jax.grad(weighted)(vector), rtol=1e-7)
+
+
+def test_at_a_change_of_the_active_set_the_derivative_is_one_sided():
+    """One example of each class: its dual coefficient meets the bound at C = 1 / (K_11 - K_12)."""
+    x, y = jnp.array([[0.0], [1.0]]), jnp.array([1.0, -1.0])
+    kernel = kernels.RBF(1.0)
+    critical = 1 / (1 - jnp.exp(-0.5))
+
+    def dual(C):
+        return jsvm.fit(jsvm.KernelMachine(kernel, losses.Hinge(C)), x, y, throw=False).dual[0]
+
+    below, at, above = (float(jax.grad(dual)(critical * s)) for s in (0.99, 1.0, 1.01))
+    assert below == pytest.approx(1.0) and above == pytest.approx(0.0, abs=1e-12)
+    assert min(abs(at - below), abs(at - above)) < 1e-9
+
+
+def test_vmapped_gradients_leave_a_bad_member_alone():
+    penalties = jnp.array([0.5, jnp.nan, 2.0])
+
+    def value(C):
+        model = jsvm.KernelMachine(KERNELS["rbf"], losses.Hinge(C))
+        return probe(jsvm.fit(model, X, LABELS, throw=False))
+
+    batch = jax.jit(jax.vmap(jax.value_and_grad(value)))(penalties)
+    for i in (0, 2):
+        alone = jax.value_and_grad(value)(penalties[i])
+        np.testing.assert_allclose([batch[0][i], batch[1][i]], alone, rtol=1e-10)
+    assert np.isnan(batch[1][1])

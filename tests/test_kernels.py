@@ -1,0 +1,398 @@
+"""Kernels against literal double loops; symmetry, definiteness, derivatives, algebra, memory."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import reference_kernels as reference
+from jax.flatten_util import ravel_pytree
+from reference_kernels import CASES, INPUTS, Bilinear, X, Z, cauchy, decay
+
+from jaxsvm import kernels
+from jaxsvm.kernels import (
+    ARD,
+    RBF,
+    Constant,
+    Custom,
+    Linear,
+    Matern12,
+    Matern52,
+    Periodic,
+    Polynomial,
+    RationalQuadratic,
+    Subspace,
+    Transform,
+    White,
+)
+
+MANY = np.random.default_rng(1).normal(size=(41, INPUTS))  # odd: vectorised loops have a remainder
+NOISY = ("white", "sum", "transform")  # with a White part, which tells examples apart by place
+ROUGH = ("matern12",)  # not differentiable at coincident points
+MATRIX_PRODUCTS = [
+    name
+    for name in CASES
+    if name.startswith(("rbf", "matern", "rational", "periodic", "linear", "polynomial", "ard"))
+]
+every_kernel = pytest.mark.parametrize("name", CASES)
+
+
+def _build(name, scale=1.0):
+    return CASES[name](scale)[0]
+
+
+# ---------------------------------------------------------------------------- values
+
+
+@every_kernel
+def test_values_match_the_formula_and_compile_once(name, dtype):
+    traces = 0
+
+    @jax.jit
+    def values(kernel, x, z):
+        nonlocal traces
+        traces += 1
+        return {
+            "gram": kernel.gram(x),
+            "cross": kernel.cross(x, z),
+            "diagonal": kernel.diagonal(x),
+            "call": kernel(x[0], z[0]),
+        }
+
+    rtol = 1e-12 if dtype == "float64" else 1e-5
+    x, z = X.astype(dtype), Z.astype(dtype)
+    exact_x, exact_z = x.astype(float), z.astype(float)
+    for scale in (1.0, 2):
+        kernel, formula = CASES[name](scale)
+        wanted = {
+            "gram": reference.gram(formula, exact_x),
+            "cross": reference.cross(formula, exact_x, exact_z),
+            "diagonal": reference.diagonal(formula, exact_x),
+            "call": np.array(formula(exact_x[0], exact_z[0], False)),
+        }
+        for method, value in values(kernel, x, z).items():
+            assert value.dtype == dtype
+            # sums that cancel are as accurate as their largest entries
+            atol = rtol / 100 * np.abs(wanted[method]).max()
+            np.testing.assert_allclose(value, wanted[method], rtol, atol, err_msg=method)
+    assert traces == 1
+
+
+def test_far_from_the_origin_distances_stay_accurate():
+    kernel, formula = CASES["rbf-ard"](1.0)
+    x, z = X + 1e4, Z + 1e4
+    rtol = 10 * 1e4 * np.finfo(float).eps  # scaled inputs are rounded at their own size
+    np.testing.assert_allclose(kernel.gram(x), reference.gram(formula, x), rtol)
+    np.testing.assert_allclose(kernel.cross(x, z), reference.cross(formula, x, z), rtol)
+
+
+def test_integer_inputs_are_numbers():
+    whole = np.arange(6).reshape(3, 2)
+    np.testing.assert_array_equal(RBF().gram(whole), RBF().gram(whole.astype(float)))
+
+
+def test_a_white_kernel_tells_examples_apart_by_place():
+    kernel = White(0.3)
+    twice = np.concatenate([X, X])
+    np.testing.assert_allclose(kernel.gram(twice), 0.3 * np.eye(12), rtol=1e-15)
+    np.testing.assert_array_equal(kernel.cross(X, X), np.zeros((6, 6)))
+
+
+# ---------------------------------------------------------------------------- matrices
+
+
+@every_kernel
+def test_gram_is_symmetric_and_positive_semidefinite(name, request):
+    if name == "custom-module":
+        request.applymarker(pytest.mark.xfail(strict=True, reason="Custom is not symmetrised"))
+    kernel = _build(name)
+    repeated = MANY.copy()
+    repeated[-8:] = repeated[:8]
+    compiled = jax.jit(lambda k, x: k.gram(x))
+    for points in (MANY, repeated, MANY + 1e4):
+        matrix = np.asarray(compiled(kernel, points))
+        np.testing.assert_array_equal(matrix, matrix.T)
+        values = np.linalg.eigvalsh(matrix)
+        assert values[-1] > 0
+        assert values[0] >= -len(points) * np.finfo(float).eps * values[-1]
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if n not in NOISY])
+def test_coincident_points_have_identical_rows(name):
+    points = MANY.copy()
+    points[-3:] = points[:3]
+    for shifted in (points, points + 1e4):
+        gram = np.asarray(_build(name).gram(shifted))
+        np.testing.assert_array_equal(gram[-3:], gram[:3])
+        np.testing.assert_array_equal(gram[:, -3:], gram[:, :3])
+
+
+@pytest.mark.parametrize("inputs", [1, 200])
+def test_coincident_points_are_fully_correlated(inputs, dtype):
+    points = np.random.default_rng(1).normal(size=(20, inputs)).astype(dtype)
+    points[-3:] = points[:3]
+    compiled = jax.jit(lambda k, x, z: (k.gram(x), k.cross(x, z)))
+    gram, cross = (np.asarray(m) for m in compiled(Matern12(inputs**0.5), points, points[:3]))
+    np.testing.assert_array_equal(gram[-3:], gram[:3])
+    for i in range(3):
+        assert gram[i, 17 + i] == cross[i, i] == cross[17 + i, i] == 1
+
+
+# ---------------------------------------------------------------------------- derivatives
+
+
+def _differences(function, flat, step=1e-3):
+    """Central differences of fourth order, in every coordinate."""
+    columns = []
+    for move in step * np.eye(flat.size):
+        near = function(flat + move) - function(flat - move)
+        far = function(flat + 2 * move) - function(flat - 2 * move)
+        columns.append((8 * near - far) / (12 * step))
+    return np.stack(columns)
+
+
+def _assert_near(found, wanted):
+    np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-9 * np.abs(wanted).max())
+
+
+@every_kernel
+def test_gradients_match_differences(name):
+    kernel = _build(name)
+    rng = np.random.default_rng(2)
+    weights = [jnp.asarray(rng.normal(size=s)) for s in ((6, 6), (6, 4), (6,))]
+
+    @jax.jit
+    @jax.value_and_grad
+    def objective(arguments, z):  # bare: no filter between JAX and the kernel's leaves
+        k, x = arguments
+        matrices = (k.gram(x), k.cross(x, z), k.diagonal(x))
+        return sum(jnp.sum(w * m) for w, m in zip(weights, matrices, strict=True))
+
+    coincident_x, coincident_z = X.copy(), Z.copy()
+    coincident_x[-2:] = coincident_x[:2]
+    coincident_z[:2] = coincident_x[2:4]
+    for x, z in ((X, Z), (coincident_x, coincident_z)):
+        arguments = (kernel, jnp.asarray(x))
+        gradient = objective(arguments, z)[1]
+        assert jax.tree.structure(gradient) == jax.tree.structure(arguments)
+        found = np.asarray(ravel_pytree(gradient)[0])
+        assert np.all(np.isfinite(found))
+        if name in ROUGH and x is coincident_x:
+            continue
+        flat, unravel = ravel_pytree(arguments)
+        values = _differences(lambda v, u=unravel, z=z: objective(u(v), z)[0], np.asarray(flat))
+        _assert_near(found, values)
+
+
+@pytest.mark.parametrize("name", ["rbf-ard", "matern52"])
+def test_hessian_at_coincident_points(name):
+    points = X.copy()
+    points[-2:] = points[:2]
+    weights = jnp.asarray(np.random.default_rng(2).normal(size=(6, 6)))
+    flat, unravel = ravel_pytree((_build(name), points))
+
+    def objective(flat):
+        kernel, x = unravel(flat)
+        return jnp.sum(weights * kernel.gram(x))
+
+    compiled = jax.jit(lambda v: (jax.grad(objective)(v), jax.hessian(objective)(v)))
+    hessian = np.asarray(compiled(flat)[1])
+    assert np.all(np.isfinite(hessian))
+    # in the hyperparameters coincident points are no exception
+    leaves = flat.size - points.size
+    differences = _differences(lambda v: np.asarray(compiled(v)[0]), np.asarray(flat))
+    _assert_near(hessian[:leaves, :leaves], differences[:leaves, :leaves])
+
+
+# ---------------------------------------------------------------------------- leaves and compilation
+
+
+@every_kernel
+def test_leaves_are_strong_inexact_arrays(name):
+    for leaf in jax.tree.leaves(_build(name)):
+        assert isinstance(leaf, jax.Array)
+        assert jnp.issubdtype(leaf.dtype, jnp.inexact)
+        assert not leaf.weak_type
+
+
+@pytest.mark.xfail(strict=True, reason="a Python float stays weakly typed")
+def test_plain_numbers_as_parameters_of_a_custom_kernel():
+    for parameters in ({"scale": 2.0, "rate": 1.0}, {"scale": 2, "rate": np.float32(1)}):
+        for leaf in jax.tree.leaves(Custom(decay, parameters)):
+            assert isinstance(leaf, jax.Array)
+            assert jnp.issubdtype(leaf.dtype, jnp.inexact)
+            assert not leaf.weak_type
+
+
+def test_one_compilation_for_all_kinds_of_numbers():
+    traces = 0
+
+    @jax.jit
+    def function(kernel, x):
+        nonlocal traces
+        traces += 1
+        return kernel.gram(x)
+
+    for number in (2.0, 2, np.float64(2), np.array(2), jnp.asarray(2.0), jnp.asarray(2)):
+        gram = function(RBF(number) * number, X)
+        np.testing.assert_allclose(gram, 2 * np.asarray(RBF(2.0).gram(X)), rtol=1e-14)
+    assert traces == 1
+
+
+# ---------------------------------------------------------------------------- memory
+
+
+def _largest(jaxpr):
+    sizes = [0]
+    for equation in jaxpr.eqns:
+        sizes += [v.aval.size for v in equation.outvars if hasattr(v.aval, "size")]
+        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
+            if _is_jaxpr(inner):
+                sizes.append(_largest(getattr(inner, "jaxpr", inner)))
+    return max(sizes)
+
+
+def _is_jaxpr(value):
+    return hasattr(value, "eqns") or hasattr(value, "jaxpr")
+
+
+def _largest_arrays(kernel, x, z):
+    """The size of the largest array in `gram`, `cross` and their derivatives."""
+
+    def pulled_back(function, *arguments):
+        value, pull = jax.vjp(function, *arguments)
+        return value, pull(jnp.ones_like(value))
+
+    grams = jax.make_jaxpr(lambda k, a: pulled_back(lambda k, a: k.gram(a), k, a))(kernel, x)
+    crosses = jax.make_jaxpr(lambda k, a, b: pulled_back(lambda k, a, b: k.cross(a, b), k, a, b))(
+        kernel, x, z
+    )
+    return max(_largest(grams.jaxpr), _largest(crosses.jaxpr))
+
+
+@pytest.mark.parametrize("name", MATRIX_PRODUCTS)
+def test_no_array_of_points_times_points_times_inputs(name):
+    n, m, d = 7, 5, 11
+    x, z = jnp.ones((n, d)), jnp.ones((m, d))
+    # as many parameters as inputs where there was one for each of three
+    kernel = jax.tree.map(lambda v: jnp.resize(v, d) if v.ndim else v, _build(name))
+    assert _largest_arrays(kernel, x, z) < n * m * d
+    assert (
+        _largest_arrays(Custom(cauchy), x, z) >= n * m * d
+    )  # so that the count is known to see it
+
+
+# ---------------------------------------------------------------------------- algebra
+
+COMBINATIONS = {
+    "square of a sum": lambda a, b, w: (a + b) * (a + b),
+    "shared term": lambda a, b, w: a + a * b,
+    "number before": lambda a, b, w: 2 * a,
+    "number after": lambda a, b, w: a * 2.0,
+    "number added": lambda a, b, w: a + 1,
+    "number added before": lambda a, b, w: 1 + a,
+    "array": lambda a, b, w: a * jnp.asarray(0.5) + b,
+    "NumPy number": lambda a, b, w: a * np.float64(0.5) + b * np.array(3),
+    "Python's sum": lambda a, b, w: sum([a, b, w]),
+    "sum of products": lambda a, b, w: a * b + b * w + w * a,
+    "noise times a sum": lambda a, b, w: w * (a + b + 1) + 0.5 * (w + w),
+    "deep": lambda a, b, w: (((a + b) * a + w) * (b + 0.3) + a * (b + (a + w) * b)) * (w + 1),
+}
+
+
+@pytest.mark.parametrize("combination", COMBINATIONS)
+def test_algebra_is_that_of_matrices(combination):
+    combine = COMBINATIONS[combination]
+    parts = (RBF(0.8, 1.1), Polynomial(2, 0.7), White(0.3))
+    kernel = combine(*parts)
+    tight = {"rtol": 1e-15, "atol": 0}
+    if combination == "deep":
+        tight["rtol"] = 4e-15  # a number is the exponential of its logarithm, which rounds
+    np.testing.assert_allclose(
+        kernel.gram(X), combine(*(np.asarray(k.gram(X)) for k in parts)), **tight
+    )
+    np.testing.assert_allclose(
+        kernel.cross(X, Z), combine(*(np.asarray(k.cross(X, Z)) for k in parts)), **tight
+    )
+    np.testing.assert_allclose(
+        kernel.diagonal(X), combine(*(np.asarray(k.diagonal(X)) for k in parts)), **tight
+    )
+
+
+def test_a_number_is_a_constant_kernel():
+    kernel = 2 * RBF() + 3
+    assert isinstance(kernel, kernels.Sum) and isinstance(kernel.left, kernels.Product)
+    np.testing.assert_allclose(kernel.left.left.variance, 2.0, rtol=1e-15)
+    np.testing.assert_allclose(kernel.right.variance, 3.0, rtol=1e-15)
+
+
+@pytest.mark.parametrize("wrong", ["x", None, [1.0], {}, object()])
+def test_only_kernels_and_numbers_are_combined(wrong):
+    for operation in (
+        lambda: RBF() + wrong,
+        lambda: wrong + RBF(),
+        lambda: RBF() * wrong,
+        lambda: wrong * RBF(),
+    ):
+        with pytest.raises(TypeError):
+            operation()
+
+
+@pytest.mark.parametrize("number", [0, -1, 0.0, -2.5, np.nan, np.inf])
+def test_a_factor_must_be_positive(number):
+    with pytest.raises(ValueError, match=r"`variance` must be positive and finite, but is"):
+        number * RBF()
+
+
+# ---------------------------------------------------------------------------- errors
+
+ERRORS = {
+    "no lengthscale": (lambda: RBF(0.0), ValueError, "`lengthscale` must be positive"),
+    "negative in a vector": (lambda: Matern52([1.0, -1.0]), ValueError, "`lengthscale` must be"),
+    "matrix of lengthscales": (lambda: RBF([[1.0]]), ValueError, "one number or one for each"),
+    "NaN variance": (lambda: Matern12(1.0, np.nan), ValueError, "`variance` must be positive"),
+    "infinite mixture": (lambda: RationalQuadratic(1.0, 1.0, np.inf), ValueError, "`mixture`"),
+    "negative period": (lambda: Periodic(1.0, 1.0, -2.0), ValueError, "`period` must be positive"),
+    "text": (lambda: RBF("wide"), TypeError, "`lengthscale` must be a number"),
+    "complex": (lambda: RBF(1j), TypeError, "`lengthscale` must be real"),
+    "boolean": (lambda: RBF(True), TypeError, "`lengthscale` must be real"),
+    "linear": (lambda: Linear([1.0, 0.0]), ValueError, "`variance` must be positive"),
+    "linear matrix": (lambda: Linear([[1.0]]), ValueError, "one number or one for each"),
+    "shift": (lambda: Polynomial(2, -1.0), ValueError, "`shift` must be positive"),
+    "degree 0": (lambda: Polynomial(0), ValueError, "`degree` must be a whole number"),
+    "degree 1.5": (lambda: Polynomial(1.5), ValueError, "`degree` must be a whole number"),
+    "constant": (lambda: Constant(0.0), ValueError, "`variance` must be positive"),
+    "white": (lambda: White(-1.0), ValueError, "`variance` must be positive"),
+    "ARD scalar": (lambda: ARD(RBF(), 1.0), ValueError, "a vector with one entry for each"),
+    "ARD negative": (lambda: ARD(RBF(), [-1.0]), ValueError, "`lengthscale` must be positive"),
+    "no inputs": (lambda: Subspace(RBF(), ()), ValueError, "`inputs` must be different places"),
+    "an input twice": (lambda: Subspace(RBF(), (1, 1)), ValueError, "different places"),
+    "an input before 0": (lambda: Subspace(RBF(), (-1,)), ValueError, "different places"),
+    "input beyond": (lambda: Subspace(RBF(), (0, 3)).gram(X), ValueError, "looks at input 3"),
+    "not callable": (lambda: Custom(3.0), TypeError, "a function or an `eqx.Module`"),
+    "whole numbers": (
+        lambda: Custom(Bilinear(jnp.ones((1, 3), int))),
+        TypeError,
+        "array of int",
+    ),
+    "a vector kernel": (lambda: Custom(lambda a, b: a * b).gram(X), ValueError, "one number"),
+    "a scalar feature": (
+        lambda: Transform(RBF(), lambda a: a[0]).gram(X),
+        ValueError,
+        "vector of features",
+    ),
+    "two of three lengthscales": (lambda: RBF([1.0, 2.0]).gram(X), ValueError, "2 lengthscales"),
+    "one of three": (lambda: ARD(Linear(), [1.0]).gram(X), ValueError, "1 lengthscales"),
+    "a vector of points": (lambda: RBF().gram(X[0]), ValueError, "one row for each example"),
+    "an array of points": (lambda: RBF().gram(X[None]), ValueError, "must be a matrix"),
+    "no points": (lambda: RBF().gram(X[:0]), ValueError, "`x` is empty"),
+    "NaN points": (lambda: RBF().gram(X * np.nan), ValueError, "`x` holds 18 NaN"),
+    "second list": (lambda: RBF().cross(X, Z[0]), ValueError, "`x2` must be a matrix"),
+    "other inputs": (lambda: RBF().cross(X, Z[:, :2]), ValueError, "3 inputs, but `x2` has 2"),
+}
+
+
+@pytest.mark.parametrize("mistake", ERRORS)
+def test_mistakes_are_told(mistake):
+    action, error, message = ERRORS[mistake]
+    with pytest.raises(error, match=message):
+        action()
