@@ -171,11 +171,11 @@ def layers(weights, biases):
     return feature
 
 
-INPUTS = 3
+INPUTS = 5  # by a matrix product; kernels of a few inputs take differences, as "subspace" does
 _RNG = np.random.default_rng(0)
 X = _RNG.normal(size=(6, INPUTS))
 Z = _RNG.normal(size=(4, INPUTS))
-LENGTHSCALES = np.array([0.7, 1.3, 2.1])
+LENGTHSCALES = np.array([0.9, 1.3, 2.1, 1.7, 3.0])
 WEIGHTS = (_RNG.normal(size=(5, INPUTS)), _RNG.normal(size=(2, 5)))
 BIASES = (_RNG.normal(size=5), _RNG.normal(size=2))
 
@@ -209,7 +209,7 @@ def _network():
 
 # name -> the kernel with its parameters multiplied by s, and its formula
 CASES = {
-    "rbf": lambda s: (kernels.RBF(0.8 * s, 1.7 * s), rbf(0.8 * s, 1.7 * s)),
+    "rbf": lambda s: (kernels.RBF(1.6 * s, 1.7 * s), rbf(1.6 * s, 1.7 * s)),
     "rbf-ard": lambda s: (kernels.RBF(LENGTHSCALES * s, 0.6), rbf(LENGTHSCALES * s, 0.6)),
     "matern12": lambda s: (kernels.Matern12(0.9 * s, 1.2), matern12(0.9 * s, 1.2)),
     "matern32": lambda s: (kernels.Matern32(LENGTHSCALES * s), matern32(LENGTHSCALES * s, 1.0)),
@@ -261,6 +261,14 @@ CASES = {
     "subspace": lambda s: (
         kernels.Subspace(kernels.RBF([0.5 * s, 0.9]), (2, 0)),
         on_features(rbf([0.5 * s, 0.9], 1.0), lambda a: np.array([a[2], a[0]])),
+    ),
+    "subspace-rough": lambda s: (
+        kernels.Subspace(kernels.Matern12(0.7 * s), (1,)),
+        on_features(matern12(0.7 * s, 1.0), lambda a: a[1:2]),
+    ),
+    "subspace-periodic": lambda s: (
+        kernels.Subspace(kernels.Periodic(0.7 * s, 1.3, 2.1), (4,)),
+        on_features(periodic(0.7 * s, 1.3, 2.1), lambda a: a[4:5]),
     ),
     "transform": lambda s: (
         kernels.Transform(kernels.RBF(0.8 * s) + kernels.White(0.1), _network()),

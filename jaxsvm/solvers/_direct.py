@@ -34,6 +34,7 @@ def solve_quadratic(problem: Problem, options: Options) -> Solution:
             *rights,
             jitter=jitter,
             refinements=refinements,
+            coarse=True,
         )
 
     variances = jnp.diag(gram)

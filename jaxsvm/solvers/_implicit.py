@@ -88,7 +88,9 @@ def _solve_definite(problem: Problem, in_dual, in_latent, explicit):
     if problem.has_offset:
         rights.append(root)
     jitter = 4 * gram.shape[0] * float(jnp.finfo(gram.dtype).eps)
-    answer, *rest = reduced_solve(gram, root, diagonal, *rights, jitter=jitter, refinements=2)
+    answer, *rest = reduced_solve(
+        gram, root, diagonal, *rights, jitter=jitter, refinements=2, coarse=True
+    )
     change, offset_change = root * answer - right, jnp.zeros((), gram.dtype)
     if problem.has_offset:
         per_offset = root * rest[0]

@@ -55,13 +55,15 @@ def reduced_solve(
     *rights: Float[Array, " n"],
     jitter: Float[Array, ""] | float | None = None,
     refinements: int = 0,
+    coarse: bool = False,
 ) -> tuple[Float[Array, " n"], ...]:
     """Solve `(diag(diagonal) + diag(scale) gram diag(scale)) t = right` by one Cholesky factorization.
 
     **Arguments:** `gram`, symmetric; `scale`, zero for examples that take no part; `diagonal`, positive;
     `rights`, one or more right-hand sides (apart, since a derivative may be linear in one of them only);
     `jitter`, added to the diagonal of what is factorized; `refinements`, steps of iterative refinement,
-    which remove what the jitter did to the answer.
+    which remove what the jitter did to the answer; `coarse`, whether to compile for two sizes only,
+    where compiling costs more than solving.
 
     **Returns:** one `t` for each right-hand side, zero for examples that take no part, NaN where the
     matrix is not positive definite.
@@ -69,6 +71,8 @@ def reduced_solve(
     examples = gram.shape[0]
     active = scale > 0
     options = sizes(examples)[:-1]
+    if coarse:
+        options = options[2:3]  # a quarter
 
     def solve_dense(sub, scales, diagonals, *rights):
         matrix = scales[:, None] * sub * scales[None, :] + jnp.diag(diagonals)

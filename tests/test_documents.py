@@ -1,0 +1,101 @@
+"""What people read and run first: README, examples, the command, docstrings."""
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import equinox as eqx
+import pytest
+
+import jaxsvm as jsvm
+from jaxsvm.__main__ import main
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_code_of_the_readme_runs():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) >= 5
+    namespace = {}
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), namespace)
+    assert namespace["again"].stats.kkt_residual < 1e-9
+
+
+@pytest.mark.parametrize(
+    "script, arguments, expected",
+    [
+        ("first_fit.py", [], "support vectors: 31 marginal, 27 at the bound"),
+        ("benchmarks/solve.py", ["--quick"], "geometric mean of the ratios"),
+    ],
+)
+def test_examples_run(script, arguments, expected):
+    assert expected in output_of(script, *arguments)
+
+
+def output_of(script, *arguments):
+    run = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / script), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_the_neural_kernel_learns():
+    errors = [float(e) for e in re.findall(r"test error ([0-9.]+)", output_of("neural_kernel.py"))]
+    assert len(errors) == 3 and errors[2] < min(errors[0], errors[1])
+
+
+def test_the_command(capsys):
+    main(["--examples", "60", "--seed", "1"])
+    printed = capsys.readouterr().out
+    for word in ("training error", "test error", "support vectors", "KKT residual", "Newton steps"):
+        assert word in printed
+    with pytest.raises(SystemExit):
+        main(["--C", "-1"])
+    assert "must be positive" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--examples", "3"])
+    assert "ten examples" in capsys.readouterr().err
+
+
+def public_objects():
+    for module in (jsvm, jsvm.kernels, jsvm.losses, jsvm.datasets):
+        for name, thing in vars(module).items():
+            if not name.startswith("_") and (inspect.isclass(thing) or inspect.isfunction(thing)):
+                yield pytest.param(thing, id=f"{module.__name__}.{name}")
+
+
+@pytest.mark.parametrize("thing", public_objects())
+def test_everything_public_is_documented(thing):
+    text = inspect.getdoc(thing)
+    assert text and text.strip().splitlines()[0].endswith((".", "`", ":"))
+    if inspect.isfunction(thing) and len(inspect.signature(thing).parameters) > 1:
+        assert "**Arguments" in text and "**Returns" in text
+
+
+def test_classes_are_abstract_or_final():
+    """No class that can be instantiated is subclassed, and no concrete method is overridden."""
+    classes = set()
+    for module in (jsvm.kernels, jsvm.losses):
+        classes |= {
+            c for c in vars(module).values() if inspect.isclass(c) and issubclass(c, eqx.Module)
+        }
+    for cls in classes:
+        for parent in cls.__mro__[1:-1]:
+            if parent.__module__.startswith("jaxsvm"):
+                assert parent.__name__.startswith("Abstract"), (
+                    f"{cls.__name__} subclasses {parent.__name__}"
+                )
+                for name, member in vars(parent).items():
+                    concrete = inspect.isfunction(member) or isinstance(member, property)
+                    abstract = getattr(member, "__isabstractmethod__", False)
+                    if concrete and not abstract and not name.startswith("__"):
+                        assert name not in vars(cls), f"{cls.__name__} overrides {name}"
