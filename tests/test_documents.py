@@ -73,7 +73,7 @@ def public_objects():
                 yield pytest.param(thing, id=f"{module.__name__}.{name}")
 
 
-@pytest.mark.parametrize("thing", public_objects())
+@pytest.mark.parametrize("thing", list(public_objects()))
 def test_everything_public_is_documented(thing):
     text = inspect.getdoc(thing)
     assert text and text.strip().splitlines()[0].endswith((".", "`", ":"))

@@ -37,20 +37,20 @@ def twonorm(n: int, *, key: PRNGKeyArray) -> Dataset:
     return Dataset(x, y)
 
 
-def ringnorm(n: int, *, key: PRNGKeyArray, center: float = 1 / math.sqrt(20)) -> Dataset:
+def ringnorm(n: int, *, key: PRNGKeyArray, center: float = 2 / math.sqrt(20)) -> Dataset:
     """Breiman's ringnorm: a narrow Gaussian within a wide one in twenty dimensions, equally likely.
 
-        x | y = +1 ~ N(0, 4 I),    x | y = -1 ~ N(a 1, I),    a = 1/√20
+        x | y = +1 ~ N(0, 4 I),    x | y = -1 ~ N(a 1, I),    a = 2/√20
 
-    The best rule is quadratic in x and errs with probability of about 1.5 %.
+    The best rule is quadratic in x and errs with probability of about 1.2 %.
 
     **Arguments**
 
     - `n`: the number of examples.
     - `key`: a PRNG key.
-    - `center`: a, each coordinate of the narrow class's mean. Breiman's value is 1/√20. The sets
-        of the DELVE and IDA collections have `2 / math.sqrt(20)`, for which the best rule errs with
-        probability of about 1.2 %; the IDA files are also standardized, unlike these inputs.
+    - `center`: a, each coordinate of the narrow class's mean. The default is that of the DELVE and
+        IDA collections, whose files are also standardized, unlike these inputs. Breiman's own value
+        is `1 / math.sqrt(20)`, for which the best rule errs with probability of about 1.5 %.
 
     **Returns**
 
