@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_datasets import CLASSIFICATION, ERRORS, GENERATORS, _arm, _draw, _wave
+from test_datasets import CLASSIFICATION, ERRORS, GENERATORS, _arm, _check_gaussian, _draw, _wave
 
 from jaxsvm import datasets
 from jaxsvm.datasets import Dataset, Split
