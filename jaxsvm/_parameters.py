@@ -51,6 +51,16 @@ def read(field: Any) -> Float[Array, "..."]:
     return jnp.asarray(field.constant.array) if isinstance(field, Frozen) else field
 
 
+def natural(field: str, description: str) -> property:
+    """A property of a module that gives the parameter in one of its fields in natural units."""
+    transform = _TO_NATURAL[_prefix(field)]
+    return property(lambda self: transform(read(getattr(self, field))), doc=description)
+
+
+def _prefix(field: str) -> str:
+    return next((prefix for prefix in _TO_NATURAL if field.startswith(prefix)), "")
+
+
 def positive(value: Any, name: str) -> Float[Array, "..."]:
     """The leaf of a positive parameter: its logarithm, as an array."""
     return jnp.log(_checked(value, name, lambda v: v > 0, "positive"))
@@ -101,7 +111,7 @@ def _fields(model) -> dict[str, tuple[str, tuple]]:
     found = {}
     for path, _leaf in entries:
         parts = [_part(entry) for entry in path]
-        prefix = next((p for p in _TO_NATURAL if parts[-1].startswith(p)), "")
+        prefix = _prefix(parts[-1])
         parts[-1] = parts[-1].removeprefix(prefix)
         found[".".join(parts)] = (prefix, path)
     return found

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._parameters import positive, read
+from .._parameters import natural, positive
 from ._base import AbstractKernel
 
 
@@ -21,10 +21,7 @@ class Constant(AbstractKernel):
     def __init__(self, variance=1.0):
         self.log_variance = positive(variance, "variance")
 
-    @property
-    def variance(self) -> Float[Array, ""]:
-        """The variance of the offset."""
-        return jnp.exp(read(self.log_variance))
+    variance = natural("log_variance", "The variance of the offset.")
 
     def matrix(self, x1, x2, same):
         """Covariances between two lists of points."""
@@ -50,10 +47,7 @@ class White(AbstractKernel):
     def __init__(self, variance=1.0):
         self.log_variance = positive(variance, "variance")
 
-    @property
-    def variance(self) -> Float[Array, ""]:
-        """The variance of the noise."""
-        return jnp.exp(read(self.log_variance))
+    variance = natural("log_variance", "The variance of the noise.")
 
     def matrix(self, x1, x2, same):
         """Covariances between two lists of points."""

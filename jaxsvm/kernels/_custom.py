@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._parameters import Frozen
+from .._parameters import unfreeze
 from ._base import AbstractKernel
 
 
@@ -42,12 +42,7 @@ class Callable(eqx.Module):
     def __call__(self, *points):
         """The value at the points."""
         function, static = self.rest
-        dynamic = jax.tree.map(
-            lambda leaf: jnp.asarray(leaf.constant.array) if isinstance(leaf, Frozen) else leaf,
-            self.parameters,
-            is_leaf=lambda leaf: isinstance(leaf, Frozen),
-        )
-        tree = eqx.combine(dynamic, static.tree)
+        tree = eqx.combine(unfreeze(self.parameters), static.tree)
         return function(tree, *points) if self.is_function else tree(*points)
 
 

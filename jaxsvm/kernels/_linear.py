@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._parameters import positive, read
+from .._parameters import natural, positive, read
 from ._base import AbstractKernel
 from ._distances import per_input
 
@@ -28,10 +28,7 @@ class Linear(AbstractKernel):
         if self.log_variance.ndim > 1:
             raise ValueError("`variance` must be one number or one for each input")
 
-    @property
-    def variance(self) -> Float[Array, "..."]:
-        """The prior variance of the weights."""
-        return jnp.exp(read(self.log_variance))
+    variance = natural("log_variance", "The prior variance of the weights.")
 
     def matrix(self, x1, x2, same):
         """Covariances between two lists of points."""
@@ -60,15 +57,8 @@ class Polynomial(AbstractKernel):
         self.log_shift = positive(shift, "shift")
         self.log_variance = positive(variance, "variance")
 
-    @property
-    def shift(self) -> Float[Array, ""]:
-        """The constant added to the inner product."""
-        return jnp.exp(read(self.log_shift))
-
-    @property
-    def variance(self) -> Float[Array, ""]:
-        """The factor before the power."""
-        return jnp.exp(read(self.log_variance))
+    shift = natural("log_shift", "The constant added to the inner product.")
+    variance = natural("log_variance", "The factor before the power.")
 
     def matrix(self, x1, x2, same):
         """Covariances between two lists of points."""

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._parameters import positive, read
+from .._parameters import natural, positive
 from ._base import AbstractKernel
 from ._distances import safe_root, scale_inputs, squared_distances
 
@@ -30,15 +30,11 @@ class AbstractStationary(AbstractKernel):
     def correlation(self, squared: Float[Array, "n m"]) -> Float[Array, "n m"]:
         """The correlation of two points as a function of their squared scaled distance."""
 
-    @property
-    def lengthscale(self) -> Float[Array, "..."]:
-        """The distance over which the function varies: one number, or one for each input."""
-        return jnp.exp(read(self.log_lengthscale))
-
-    @property
-    def variance(self) -> Float[Array, ""]:
-        """The variance of the function at a point."""
-        return jnp.exp(read(self.log_variance))
+    lengthscale = natural(
+        "log_lengthscale",
+        "The distance over which the function varies: one number, or one for each input.",
+    )
+    variance = natural("log_variance", "The variance of the function at a point.")
 
     def matrix(self, x1, x2, same):
         """Covariances between two lists of points."""
@@ -144,10 +140,7 @@ class RationalQuadratic(AbstractStationary):
         self.log_variance = positive(variance, "variance")
         self.log_mixture = positive(mixture, "mixture")
 
-    @property
-    def mixture(self) -> Float[Array, ""]:
-        """The exponent of the mixture."""
-        return jnp.exp(read(self.log_mixture))
+    mixture = natural("log_mixture", "The exponent of the mixture.")
 
     def correlation(self, squared):
         """`(1 + r^2 / (2 mixture))^(-mixture)`."""
@@ -155,10 +148,11 @@ class RationalQuadratic(AbstractStationary):
 
 
 class Periodic(AbstractKernel):
-    """The periodic kernel `variance * exp(-2 sum_a sin^2(pi (x_a - x'_a) / period_a) / lengthscale_a^2)`.
+    """The periodic kernel: the RBF kernel on a circle.
 
-    It is the RBF kernel on the circle: `4 sin^2(t / 2)` is the squared distance of two points of the
-    unit circle at angle `t`, so one matrix product of cosines and sines gives all distances.
+    `k(x, x') = variance * exp(-2 sum_a sin^2(pi (x_a - x'_a) / period_a) / lengthscale_a^2)`.
+    `4 sin^2(t / 2)` is the squared distance of two points of the unit circle at angle `t`, so one matrix
+    product of cosines and sines gives all distances.
 
     **Arguments:** `lengthscale` and `period`, each one number or one for each input; `variance`; all
     positive.
@@ -173,20 +167,11 @@ class Periodic(AbstractKernel):
         self.log_variance = positive(variance, "variance")
         self.log_period = positive(period, "period")
 
-    @property
-    def lengthscale(self) -> Float[Array, "..."]:
-        """The distance on the unit circle over which the function varies."""
-        return jnp.exp(read(self.log_lengthscale))
-
-    @property
-    def variance(self) -> Float[Array, ""]:
-        """The variance of the function at a point."""
-        return jnp.exp(read(self.log_variance))
-
-    @property
-    def period(self) -> Float[Array, "..."]:
-        """The period of each input."""
-        return jnp.exp(read(self.log_period))
+    lengthscale = natural(
+        "log_lengthscale", "The distance on the unit circle over which the function varies."
+    )
+    variance = natural("log_variance", "The variance of the function at a point.")
+    period = natural("log_period", "The period of each input.")
 
     def matrix(self, x1, x2, same):
         """Covariances between two lists of points."""

@@ -5,11 +5,10 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._parameters import positive, read
+from .._parameters import natural, positive
 from ._base import AbstractKernel
 from ._custom import Callable
 from ._distances import scale_inputs
@@ -33,10 +32,9 @@ class ARD(AbstractKernel):
         if self.log_lengthscale.ndim != 1:
             raise ValueError("`lengthscale` must be a vector with one entry for each input")
 
-    @property
-    def lengthscale(self) -> Float[Array, " d"]:
-        """The distance in each input over which the function varies."""
-        return jnp.exp(read(self.log_lengthscale))
+    lengthscale = natural(
+        "log_lengthscale", "The distance in each input over which the function varies."
+    )
 
     def matrix(self, x1, x2, same):
         """Covariances between two lists of points."""

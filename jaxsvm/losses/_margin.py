@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._parameters import positive, read
+from .._parameters import natural, positive
 from ._base import AbstractClassification
 from ._piecewise import AbstractMargin, AbstractTwoSided, Shape
 
@@ -23,10 +23,7 @@ class Hinge(AbstractMargin):
     def __init__(self, C=1.0):
         self.log_C = positive(C, "C")
 
-    @property
-    def C(self) -> Float[Array, ""]:
-        """The penalty."""
-        return jnp.exp(read(self.log_C))
+    C = natural("log_C", "The penalty.")
 
     def shape(self):
         """Bound `C`, no compliance."""
@@ -51,10 +48,7 @@ class SquaredHinge(AbstractMargin):
     def __init__(self, C=1.0):
         self.log_C = positive(C, "C")
 
-    @property
-    def C(self) -> Float[Array, ""]:
-        """The penalty."""
-        return jnp.exp(read(self.log_C))
+    C = natural("log_C", "The penalty.")
 
     def shape(self):
         """Compliance `1 / C`, no bound."""
@@ -80,10 +74,7 @@ class LeastSquares(AbstractTwoSided, AbstractClassification):
     def __init__(self, C=1.0):
         self.log_C = positive(C, "C")
 
-    @property
-    def C(self) -> Float[Array, ""]:
-        """The penalty."""
-        return jnp.exp(read(self.log_C))
+    C = natural("log_C", "The penalty.")
 
     def shape(self):
         """Compliance `1 / C`, no bound."""

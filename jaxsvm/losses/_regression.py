@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._parameters import positive, proportion, read
+from .._parameters import natural, positive, proportion, read
 from ._piecewise import AbstractResidual, Shape
 
 
@@ -27,20 +27,9 @@ class SoftInsensitive(AbstractResidual):
         self.log_epsilon = positive(epsilon, "epsilon")
         self.logit_beta = proportion(beta, "beta")
 
-    @property
-    def C(self) -> Float[Array, ""]:
-        """The slope of the linear pieces."""
-        return jnp.exp(read(self.log_C))
-
-    @property
-    def epsilon(self) -> Float[Array, ""]:
-        """The half-width of the insensitive zone."""
-        return jnp.exp(read(self.log_epsilon))
-
-    @property
-    def beta(self) -> Float[Array, ""]:
-        """The share of `epsilon` over which the corners are rounded."""
-        return 1 / (1 + jnp.exp(-read(self.logit_beta)))
+    C = natural("log_C", "The slope of the linear pieces.")
+    epsilon = natural("log_epsilon", "The half-width of the insensitive zone.")
+    beta = natural("logit_beta", "The share of `epsilon` over which the corners are rounded.")
 
     def shape(self):
         """Dead zone `(1 - beta) epsilon`, compliance `2 beta epsilon / C`, bound `C`."""
@@ -61,15 +50,8 @@ class EpsilonInsensitive(AbstractResidual):
         self.log_C = positive(C, "C")
         self.log_epsilon = positive(epsilon, "epsilon")
 
-    @property
-    def C(self) -> Float[Array, ""]:
-        """The slope outside the insensitive zone."""
-        return jnp.exp(read(self.log_C))
-
-    @property
-    def epsilon(self) -> Float[Array, ""]:
-        """The half-width of the insensitive zone."""
-        return jnp.exp(read(self.log_epsilon))
+    C = natural("log_C", "The slope outside the insensitive zone.")
+    epsilon = natural("log_epsilon", "The half-width of the insensitive zone.")
 
     def shape(self):
         """Dead zone `epsilon`, bound `C`."""
@@ -91,15 +73,8 @@ class Huber(AbstractResidual):
         self.log_C = positive(C, "C")
         self.log_epsilon = positive(epsilon, "epsilon")
 
-    @property
-    def C(self) -> Float[Array, ""]:
-        """The slope of the linear pieces."""
-        return jnp.exp(read(self.log_C))
-
-    @property
-    def epsilon(self) -> Float[Array, ""]:
-        """Half of the half-width of the quadratic piece."""
-        return jnp.exp(read(self.log_epsilon))
+    C = natural("log_C", "The slope of the linear pieces.")
+    epsilon = natural("log_epsilon", "Half of the half-width of the quadratic piece.")
 
     def shape(self):
         """Compliance `2 epsilon / C`, bound `C`."""
@@ -117,10 +92,7 @@ class Laplacian(AbstractResidual):
     def __init__(self, C=1.0):
         self.log_C = positive(C, "C")
 
-    @property
-    def C(self) -> Float[Array, ""]:
-        """The slope."""
-        return jnp.exp(read(self.log_C))
+    C = natural("log_C", "The slope.")
 
     def shape(self):
         """Bound `C`."""

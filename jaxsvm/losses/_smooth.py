@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._parameters import half_proportion, positive, read
+from .._parameters import half_proportion, natural, positive
 from ._base import AbstractClassification
 
 
@@ -22,10 +22,7 @@ class Logistic(AbstractClassification):
     def __init__(self, C=1.0):
         self.log_C = positive(C, "C")
 
-    @property
-    def C(self) -> Float[Array, ""]:
-        """The penalty."""
-        return jnp.exp(read(self.log_C))
+    C = natural("log_C", "The penalty.")
 
     def value(self, y, f):
         """`C ln(1 + exp(-y f))`."""
@@ -58,10 +55,7 @@ class Probit(AbstractClassification):
     def __init__(self, noise_variance=1.0):
         self.log_noise_variance = positive(noise_variance, "noise_variance")
 
-    @property
-    def noise_variance(self) -> Float[Array, ""]:
-        """The variance of the noise."""
-        return jnp.exp(read(self.log_noise_variance))
+    noise_variance = natural("log_noise_variance", "The variance of the noise.")
 
     def value(self, y, f):
         """`-ln Phi(z)`, `z = y f / sqrt(noise_variance)`."""
@@ -101,15 +95,8 @@ class FlipNoise(AbstractClassification):
         self.half_logit_flip_rate = half_proportion(flip_rate, "flip_rate")
         self.log_noise_variance = positive(noise_variance, "noise_variance")
 
-    @property
-    def flip_rate(self) -> Float[Array, ""]:
-        """The probability of a flipped label."""
-        return jax.nn.sigmoid(read(self.half_logit_flip_rate)) / 2
-
-    @property
-    def noise_variance(self) -> Float[Array, ""]:
-        """The variance of the input noise."""
-        return jnp.exp(read(self.log_noise_variance))
+    flip_rate = natural("half_logit_flip_rate", "The probability of a flipped label.")
+    noise_variance = natural("log_noise_variance", "The variance of the input noise.")
 
     def value(self, y, f):
         """`-ln(flip_rate + (1 - 2 flip_rate) Phi(z))`."""
