@@ -77,10 +77,14 @@ def as_weights(weights: Any, examples: int, dtype) -> Float[Array, " n"]:
 
 
 def _as_float(value: Any, name: str) -> Float[Array, "..."]:
-    try:
-        array = jnp.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"`{name}` cannot be read as an array of numbers: {error}") from error
+    if not isinstance(value, jax.Array):
+        try:
+            value = np.asarray(value)
+        except ValueError as error:  # rows of different lengths
+            raise TypeError(f"`{name}` cannot be read as an array of numbers: {error}") from error
+        if value.dtype.kind not in "biufc":
+            raise TypeError(f"`{name}` cannot be read as an array of numbers: it is {value.dtype}")
+    array = jnp.asarray(value)
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise TypeError(f"`{name}` must be real, but is {array.dtype}")
     if not jnp.issubdtype(array.dtype, jnp.floating):

@@ -61,27 +61,29 @@ def _prefix(field: str) -> str:
     return next((prefix for prefix in _TO_NATURAL if field.startswith(prefix)), "")
 
 
-def positive(value: Any, name: str) -> Float[Array, "..."]:
-    """The leaf of a positive parameter: its logarithm, as an array."""
-    return jnp.log(_checked(value, name, lambda v: v > 0, "positive"))
+def positive(value: Any, name: str, most_axes: int = 0) -> Float[Array, "..."]:
+    """The leaf of a positive parameter: its logarithm, as an array of at most so many axes."""
+    return jnp.log(_checked(value, name, most_axes, lambda v: v > 0, "positive"))
 
 
-def proportion(value: Any, name: str) -> Float[Array, "..."]:
+def proportion(value: Any, name: str, most_axes: int = 0) -> Float[Array, "..."]:
     """The leaf of a parameter strictly between zero and one: its logit, as an array."""
-    inside = _checked(value, name, lambda v: (v > 0) & (v < 1), "strictly between 0 and 1")
+    requirement = "strictly between 0 and 1"
+    inside = _checked(value, name, most_axes, lambda v: (v > 0) & (v < 1), requirement)
     return jax.scipy.special.logit(inside)
 
 
-def half_proportion(value: Any, name: str) -> Float[Array, "..."]:
+def half_proportion(value: Any, name: str, most_axes: int = 0) -> Float[Array, "..."]:
     """The leaf of a parameter strictly between zero and one half: the logit of its double."""
-    inside = _checked(value, name, lambda v: (v > 0) & (v < 0.5), "strictly between 0 and 1/2")
+    requirement = "strictly between 0 and 1/2"
+    inside = _checked(value, name, most_axes, lambda v: (v > 0) & (v < 0.5), requirement)
     return jax.scipy.special.logit(2 * inside)
 
 
 _TO_LEAF = {"log_": positive, "logit_": proportion, "half_logit_": half_proportion}
 
 
-def _checked(value, name, holds, requirement) -> Float[Array, "..."]:
+def _checked(value, name, most_axes, holds, requirement) -> Float[Array, "..."]:
     try:
         array = jnp.asarray(value)
     except TypeError as error:
@@ -94,6 +96,9 @@ def _checked(value, name, holds, requirement) -> Float[Array, "..."]:
         array = array.astype(jnp.result_type(float))
     elif array.weak_type:
         array = array.astype(array.dtype)
+    if array.ndim > most_axes:
+        wanted = "one number" if most_axes == 0 else "one number, or one for each input"
+        raise ValueError(f"`{name}` must be {wanted}, but has shape {array.shape}")
     if not is_traced(array):
         values = np.asarray(array)
         if not np.all(holds(values) & np.isfinite(values)):
@@ -179,7 +184,8 @@ def replace(model: Model, values: Mapping[str, Any]) -> Model:
         prefix, path = fields[name]
         old = _get(model, path)
         current = read(old)
-        new = _TO_LEAF[prefix](value, name) if prefix else jnp.asarray(value, current.dtype)
+        to_leaf = _TO_LEAF.get(prefix, lambda value, *_: jnp.asarray(value))
+        new = to_leaf(value, name, jnp.ndim(value))
         if new.shape != current.shape:
             raise ValueError(f"`{name}` has shape {current.shape}, but the value has {new.shape}")
         new = new.astype(current.dtype)

@@ -51,10 +51,8 @@ class White(AbstractKernel):
 
     def matrix(self, x1, x2, same):
         """Covariances between two lists of points."""
-        shape = (x1.shape[0], x2.shape[0])
-        return (
-            self.variance * jnp.eye(*shape) if same else jnp.zeros_like(self.variance, shape=shape)
-        )
+        eye = jnp.eye(x1.shape[0], x2.shape[0], dtype=self.variance.dtype)
+        return self.variance * eye if same else jnp.zeros_like(eye)
 
     def diagonal(self, x):
         """Variances of a list of points."""

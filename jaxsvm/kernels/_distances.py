@@ -5,18 +5,22 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
-def scale_inputs(x: Float[Array, "n d"], lengthscale: Float[Array, "..."]) -> Float[Array, "n d"]:
+def scale_inputs(
+    x: Float[Array, "n d"], lengthscale: Float[Array, "..."], name: str = "lengthscales"
+) -> Float[Array, "n d"]:
     """Inputs divided by one lengthscale for all, or by one each."""
-    if lengthscale.ndim == 1 and lengthscale.shape[0] != x.shape[1]:
-        raise ValueError(
-            f"the kernel has {lengthscale.shape[0]} lengthscales, but the points have {x.shape[1]} "
-            "inputs: give one lengthscale, or one for each input"
-        )
-    return x / per_input(lengthscale)
+    return x / per_input(lengthscale, x, name)
 
 
-def per_input(values: Float[Array, "..."]) -> Float[Array, "..."]:
+def per_input(
+    values: Float[Array, "..."], x: Float[Array, "n d"], name: str
+) -> Float[Array, "..."]:
     """One value for all inputs, or one each, in a shape that meets a matrix of points."""
+    if values.ndim == 1 and values.shape[0] != x.shape[1]:
+        raise ValueError(
+            f"the kernel has {values.shape[0]} {name}, but the points have {x.shape[1]} inputs: give one "
+            "for all of them, or one for each"
+        )
     return values[None, :] if values.ndim == 1 else values
 
 
@@ -30,17 +34,18 @@ def squared_distances(
     """
     if x1.shape[1] <= 4:
         # few inputs bring points close to each other: there only differences are accurate
-        differences = (a[:, None] - b[None, :] for a, b in zip(x1.T, x2.T, strict=True))
-        return sum((difference**2 for difference in differences), start=jnp.zeros(()))
-    # so that distances far from the origin stay accurate
-    center = jax.lax.stop_gradient(jnp.mean(x1, axis=0, keepdims=True))
-    x1, x2 = x1 - center, x2 - center
-    norms1, norms2 = jnp.sum(x1**2, axis=1), jnp.sum(x2**2, axis=1)
-    sizes = norms1[:, None] + norms2[None, :]
-    raw = sizes - 2 * jnp.matmul(x1, x2.T, precision=jax.lax.Precision.HIGHEST)
-    # what is below the rounding error of this formula counts as zero
-    distances = jnp.where(raw > 8 * jnp.finfo(raw.dtype).eps * sizes, raw, 0.0)
-    if same:
+        columns = zip(x1.T, x2.T, strict=True)
+        distances = sum(((a[:, None] - b[None, :]) ** 2 for a, b in columns), start=jnp.zeros(()))
+    else:
+        # so that distances far from the origin stay accurate
+        center = jax.lax.stop_gradient(jnp.mean(x1, axis=0, keepdims=True))
+        x1, x2 = x1 - center, x2 - center
+        norms1, norms2 = jnp.sum(x1**2, axis=1), jnp.sum(x2**2, axis=1)
+        sizes = norms1[:, None] + norms2[None, :]
+        raw = sizes - 2 * jnp.matmul(x1, x2.T, precision=jax.lax.Precision.HIGHEST)
+        # what is below the rounding error of this formula counts as zero
+        distances = jnp.where(raw > 8 * jnp.finfo(raw.dtype).eps * sizes, raw, 0.0)
+    if same:  # symmetric to the last bit, whatever the compiler makes of the above
         distances = (distances + distances.T) / 2
         distances = jnp.where(jnp.eye(x1.shape[0], dtype=bool), 0.0, distances)
     return distances

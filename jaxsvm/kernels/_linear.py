@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._parameters import natural, positive, read
+from .._parameters import natural, positive
 from ._base import AbstractKernel
 from ._distances import per_input
 
@@ -24,20 +24,18 @@ class Linear(AbstractKernel):
     log_variance: Float[Array, "..."]
 
     def __init__(self, variance=1.0):
-        self.log_variance = positive(variance, "variance")
-        if self.log_variance.ndim > 1:
-            raise ValueError("`variance` must be one number or one for each input")
+        self.log_variance = positive(variance, "variance", most_axes=1)
 
     variance = natural("log_variance", "The prior variance of the weights.")
 
     def matrix(self, x1, x2, same):
         """Covariances between two lists of points."""
-        deviation = per_input(jnp.exp(read(self.log_variance) / 2))
+        deviation = per_input(jnp.sqrt(self.variance), x1, "variances")
         return _inner(x1 * deviation, x2 * deviation, same)
 
     def diagonal(self, x):
         """Variances of a list of points."""
-        return jnp.sum(per_input(self.variance) * x**2, axis=1)
+        return jnp.sum(per_input(self.variance, x, "variances") * x**2, axis=1)
 
 
 class Polynomial(AbstractKernel):

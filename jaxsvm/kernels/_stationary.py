@@ -11,15 +11,6 @@ from ._base import AbstractKernel
 from ._distances import safe_root, scale_inputs, squared_distances
 
 
-def _lengthscale_leaf(lengthscale) -> Float[Array, "..."]:
-    leaf = positive(lengthscale, "lengthscale")
-    if leaf.ndim > 1:
-        raise ValueError(
-            f"`lengthscale` must be one number or one for each input, but has shape {leaf.shape}"
-        )
-    return leaf
-
-
 class AbstractStationary(AbstractKernel):
     """`k(x, x') = variance * correlation(r^2)` with `r^2 = sum_a (x_a - x'_a)^2 / lengthscale_a^2`."""
 
@@ -60,7 +51,7 @@ class RBF(AbstractStationary):
     log_variance: Float[Array, ""]
 
     def __init__(self, lengthscale=1.0, variance=1.0):
-        self.log_lengthscale = _lengthscale_leaf(lengthscale)
+        self.log_lengthscale = positive(lengthscale, "lengthscale", most_axes=1)
         self.log_variance = positive(variance, "variance")
 
     def correlation(self, squared):
@@ -78,7 +69,7 @@ class Matern12(AbstractStationary):
     log_variance: Float[Array, ""]
 
     def __init__(self, lengthscale=1.0, variance=1.0):
-        self.log_lengthscale = _lengthscale_leaf(lengthscale)
+        self.log_lengthscale = positive(lengthscale, "lengthscale", most_axes=1)
         self.log_variance = positive(variance, "variance")
 
     def correlation(self, squared):
@@ -96,7 +87,7 @@ class Matern32(AbstractStationary):
     log_variance: Float[Array, ""]
 
     def __init__(self, lengthscale=1.0, variance=1.0):
-        self.log_lengthscale = _lengthscale_leaf(lengthscale)
+        self.log_lengthscale = positive(lengthscale, "lengthscale", most_axes=1)
         self.log_variance = positive(variance, "variance")
 
     def correlation(self, squared):
@@ -115,7 +106,7 @@ class Matern52(AbstractStationary):
     log_variance: Float[Array, ""]
 
     def __init__(self, lengthscale=1.0, variance=1.0):
-        self.log_lengthscale = _lengthscale_leaf(lengthscale)
+        self.log_lengthscale = positive(lengthscale, "lengthscale", most_axes=1)
         self.log_variance = positive(variance, "variance")
 
     def correlation(self, squared):
@@ -136,7 +127,7 @@ class RationalQuadratic(AbstractStationary):
     log_mixture: Float[Array, ""]
 
     def __init__(self, lengthscale=1.0, variance=1.0, mixture=1.0):
-        self.log_lengthscale = _lengthscale_leaf(lengthscale)
+        self.log_lengthscale = positive(lengthscale, "lengthscale", most_axes=1)
         self.log_variance = positive(variance, "variance")
         self.log_mixture = positive(mixture, "mixture")
 
@@ -163,9 +154,9 @@ class Periodic(AbstractKernel):
     log_period: Float[Array, "..."]
 
     def __init__(self, lengthscale=1.0, variance=1.0, period=1.0):
-        self.log_lengthscale = _lengthscale_leaf(lengthscale)
+        self.log_lengthscale = positive(lengthscale, "lengthscale", most_axes=1)
         self.log_variance = positive(variance, "variance")
-        self.log_period = positive(period, "period")
+        self.log_period = positive(period, "period", most_axes=1)
 
     lengthscale = natural(
         "log_lengthscale", "The distance on the unit circle over which the function varies."
@@ -184,7 +175,7 @@ class Periodic(AbstractKernel):
         return jnp.broadcast_to(self.variance, (x.shape[0],))
 
     def _on_circles(self, x):
-        angles = 2 * jnp.pi * scale_inputs(x, self.period)
+        angles = 2 * jnp.pi * scale_inputs(x, self.period, "periods")
         return jnp.concatenate(
             [scale_inputs(f(angles), self.lengthscale) for f in (jnp.cos, jnp.sin)], axis=1
         )

@@ -1,5 +1,6 @@
 """Kernels on transformed inputs: `k(g(x), g(x'))`."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ class ARD(AbstractKernel):
 
     def __init__(self, kernel: AbstractKernel, lengthscale):
         self.kernel = kernel
-        self.log_lengthscale = positive(lengthscale, "lengthscale")
+        self.log_lengthscale = positive(lengthscale, "lengthscale", most_axes=1)
         if self.log_lengthscale.ndim != 1:
             raise ValueError("`lengthscale` must be a vector with one entry for each input")
 
@@ -59,7 +60,10 @@ class Subspace(AbstractKernel):
 
     def __init__(self, kernel: AbstractKernel, inputs: Sequence[int]):
         self.kernel = kernel
-        self.inputs = tuple(int(i) for i in inputs)
+        try:
+            self.inputs = tuple(operator.index(i) for i in inputs)
+        except TypeError as error:
+            raise TypeError(f"`inputs` must be whole numbers, but are {inputs!r}") from error
         if not self.inputs or len(set(self.inputs)) != len(self.inputs) or min(self.inputs) < 0:
             raise ValueError("`inputs` must be different places, from 0 on, and at least one")
 

@@ -65,7 +65,7 @@ class AbstractPiecewise(AbstractLoss):
     def value(self, y, f):
         """The loss `L(y, f)`."""
         _, compliance, bound = self.shape()
-        excess = jnp.maximum(self.excess(y, f)[1], 0)
+        excess = self._positive_excess(y, f)[1]
         if compliance is None:
             return jnp.asarray(bound) * excess
         if bound is None:
@@ -76,11 +76,11 @@ class AbstractPiecewise(AbstractLoss):
 
     def derivative(self, y, f):
         """`dL/df`; at a kink, the subgradient of smallest magnitude."""
-        sign, excess = self.excess(y, f)
+        sign, excess = self._positive_excess(y, f)
         _, compliance, bound = self.shape()
         if compliance is None:
             return -sign * jnp.where(excess > 0, jnp.asarray(bound), 0.0)
-        magnitude = jnp.maximum(excess, 0) / compliance
+        magnitude = excess / compliance
         return -sign * (magnitude if bound is None else jnp.minimum(magnitude, bound))
 
     def curvature(self, y, f):
@@ -93,6 +93,11 @@ class AbstractPiecewise(AbstractLoss):
         if bound is not None:
             inside &= excess < compliance * bound
         return jnp.where(inside, 1 / compliance, 0.0)
+
+    def _positive_excess(self, y, f):
+        # without a flat zone it is never negative, and `maximum` would halve its slope at zero
+        sign, excess = self.excess(y, f)
+        return sign, jnp.maximum(excess, 0) if self.has_flat_zone else excess
 
     def conjugate(self, y, dual, weights) -> Float[Array, " n"]:
         """`sup_f (-dual f - weights L(y, f))` for a dual coefficient within its bounds."""

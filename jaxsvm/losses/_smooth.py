@@ -64,13 +64,12 @@ class Probit(AbstractClassification):
     def derivative(self, y, f):
         """`-y h(z) / sqrt(noise_variance)` with the hazard `h = phi / Phi`."""
         deviation = jnp.sqrt(self.noise_variance)
-        return -y * _hazard(y * f / deviation) / deviation
+        return -y * _hazard(y * f / deviation)[0] / deviation
 
     def curvature(self, y, f):
         """`h (h + z) / noise_variance`."""
-        z = y * f / jnp.sqrt(self.noise_variance)
-        hazard = _hazard(z)
-        return hazard * (hazard + z) / self.noise_variance
+        hazard, excess = _hazard(y * f / jnp.sqrt(self.noise_variance))
+        return hazard * excess / self.noise_variance
 
     def log_normalizer(self):
         """Zero: the likelihood is normalized."""
@@ -107,12 +106,12 @@ class FlipNoise(AbstractClassification):
         """`-y share h(z) / sqrt(noise_variance)`, `share` the part of the probability that is not a flip."""
         deviation = jnp.sqrt(self.noise_variance)
         z = y * f / deviation
-        return -y * self._share(z) * _hazard(z) / deviation
+        return -y * self._share(z) * _hazard(z)[0] / deviation
 
     def curvature(self, y, f):
         """`share h (share h + z) / noise_variance`: negative where a label looks like a flip."""
         z = y * f / jnp.sqrt(self.noise_variance)
-        slope = self._share(z) * _hazard(z)
+        slope = self._share(z) * _hazard(z)[0]
         return slope * (slope + z) / self.noise_variance
 
     def log_normalizer(self):
@@ -162,8 +161,18 @@ class Trigonometric(AbstractClassification):
 
 
 def _hazard(z):
-    """`phi(z) / Phi(z)`."""
-    return jnp.exp(-(z**2) / 2 - jnp.log(2 * jnp.pi) / 2 - jax.scipy.special.log_ndtr(z))
+    """The hazard `h = phi(z) / Phi(z)`, and `h + z`, both to full precision.
+
+    Far to the left `h` is nearly `-z`; there `h + z = 1/(t + 2/(t + 3/(t + ...)))` with `t = -z`.
+    """
+    far = z < -3
+    near = jnp.where(far, 0.0, z)
+    hazard = jnp.exp(-(near**2) / 2 - jnp.log(2 * jnp.pi) / 2 - jax.scipy.special.log_ndtr(near))
+    t = jnp.where(far, -z, 3.0)
+    fraction = t
+    for k in range(32, 1, -1):
+        fraction = t + k / fraction
+    return jnp.where(far, t + 1 / fraction, hazard), jnp.where(far, 1 / fraction, hazard + near)
 
 
 def _angle(z):
