@@ -85,8 +85,10 @@ _TO_LEAF = {"log_": positive, "logit_": proportion, "half_logit_": half_proporti
 
 def _checked(value, name, most_axes, holds, requirement) -> Float[Array, "..."]:
     try:
+        if isinstance(value, str):  # some of which JAX takes for names of types
+            raise TypeError("text")
         array = jnp.asarray(value)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise TypeError(
             f"`{name}` must be a number or an array of numbers, not {value!r}"
         ) from error

@@ -30,7 +30,8 @@ def squared_distances(
     """`|x1_i - x2_j|^2`, with no array of size n x m x d.
 
     Coincident points have distance exactly zero, so that every kernel sees them as one point; the
-    gradient there is zero.
+    gradient there is zero. With more than four inputs the distance of two points is accurate relative to
+    their distance from the mean of all: tight clusters far apart from each other want float64.
     """
     if x1.shape[1] <= 4:
         # few inputs bring points close to each other: there only differences are accurate
@@ -44,7 +45,9 @@ def squared_distances(
         sizes = norms1[:, None] + norms2[None, :]
         raw = sizes - 2 * jnp.matmul(x1, x2.T, precision=jax.lax.Precision.HIGHEST)
         # what is below the rounding error of this formula counts as zero
-        distances = jnp.where(raw > 8 * jnp.finfo(raw.dtype).eps * sizes, raw, 0.0)
+        distances = jnp.where(
+            raw > max(8, x1.shape[1] ** 0.5) * jnp.finfo(raw.dtype).eps * sizes, raw, 0.0
+        )
     if same:  # symmetric to the last bit, whatever the compiler makes of the above
         distances = (distances + distances.T) / 2
         distances = jnp.where(jnp.eye(x1.shape[0], dtype=bool), 0.0, distances)

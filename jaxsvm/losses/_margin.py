@@ -99,7 +99,7 @@ def quadratic_log_kappa(C: Float[Array, ""]) -> Float[Array, ""]:
 def _tanh_root(C):
     """The largest solution of `z = tanh(C z)`: zero up to `C = 1`."""
     # tanh(C z) - z is concave on z > 0, so Newton from the right never overshoots the root;
-    # z^2 <= 3 (C - 1) / C^3 just above one, and z <= tanh(C) always
+    # z <= tanh(C) always, and just above one z^2 is nearly 3 (C - 1) / C^3 and less than 3 (C - 1) / C
     start = jnp.minimum(jnp.tanh(C), jnp.sqrt(3 * jnp.maximum(C - 1, 0) / jnp.maximum(C, 1)))
 
     def newton(_, z):
