@@ -143,14 +143,14 @@ def fit(
         raise TypeError(f"`model` must be a KernelMachine, not {type(model).__name__}")
     x = as_inputs(x)
     y = as_targets(y, x.shape[0], labels=model.loss.is_classifier)
-    dtype = jnp.result_type(x, *jax.tree.leaves(unfreeze(model)))
+    # frozen values become arguments, so that fits at many frozen values share one compilation
+    plain = unfreeze(model)
+    dtype = jnp.result_type(x, *jax.tree.leaves(plain))
     weights = as_weights(weights, x.shape[0], dtype)
     if class_weight is not None:
         weights = weights * _class_weights(class_weight, model, y, weights)
     start = _start(init, x.shape[0], dtype)
     options = Options(tolerance, max_iterations)
-    # frozen values become arguments, so that fits at many frozen values share one compilation
-    plain = unfreeze(model)
     fitted = _fit(
         plain, x.astype(dtype), y.astype(dtype), weights, start, options, init is not None
     )

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 
 from .._results import RESULTS
 from ..losses._piecewise import AbstractPiecewise, weighted_compliance
-from ._proximal import default_tolerance
 from ._system import reduced_solve
 from ._types import Options, Problem, Solution
 
@@ -53,7 +52,7 @@ def solve_quadratic(problem: Problem, options: Options) -> Solution:
     if problem.has_offset:
         residual = jnp.maximum(residual, jnp.abs(jnp.sum(dual)) * jnp.mean(variances))
     size = jnp.maximum(1.0, jnp.max(jnp.abs(y)))
-    wanted = (default_tolerance(dtype) if options.tolerance is None else options.tolerance) * size
+    wanted = options.tolerance_in(dtype) * size
     rounding = 8 * jnp.finfo(dtype).eps * jnp.max(variances) * jnp.linalg.norm(dual)
     result = jnp.select(
         [residual <= jnp.maximum(wanted, rounding), jnp.isnan(residual)],

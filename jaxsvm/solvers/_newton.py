@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._results import RESULTS
-from ._proximal import default_tolerance
 from ._system import reduced_solve
 from ._types import Options, Problem, Solution, Start
 
@@ -36,7 +35,7 @@ def solve_smooth(problem: Problem, start: Start, options: Options) -> Solution:
     epsilon = jnp.finfo(dtype).eps
     variances = jnp.diag(gram)
     amplitude = jnp.mean(variances)
-    tolerance = default_tolerance(dtype) if options.tolerance is None else options.tolerance
+    tolerance = options.tolerance_in(dtype)
     counts = weights > 0
 
     def weighted(values):

@@ -75,9 +75,7 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
     lower = -bound if loss.is_two_sided else jnp.minimum(0, y * bound)
     upper = bound if loss.is_two_sided else jnp.maximum(0, y * bound)
     size = jnp.maximum(1.0, jnp.max(jnp.abs(y)))
-    tolerance = (
-        default_tolerance(dtype) if options.tolerance is None else options.tolerance
-    ) * size
+    tolerance = options.tolerance_in(dtype) * size
     smallest_step = 4 * max(examples, 64) * epsilon * amplitude
 
     def next_step(step, floor):
@@ -260,11 +258,6 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
         RESULTS.iteration_limit,
     )
     return best._replace(free=free, result=result)
-
-
-def default_tolerance(dtype) -> float:
-    """The KKT residual that is asked for: 1e-10 in float64, 2e-6 in float32."""
-    return 1e-10 if dtype == jnp.float64 else 2e-6
 
 
 def _exact_line_search(slope, first, wanted) -> Float[Array, ""]:

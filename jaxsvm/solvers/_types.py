@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..losses import AbstractLoss
@@ -41,3 +42,9 @@ class Options(NamedTuple):
 
     tolerance: float | None = None
     max_iterations: int = 400
+
+    def tolerance_in(self, dtype) -> float:
+        """The KKT residual that is asked for: by default 1e-10 in float64, 2e-6 in float32."""
+        if self.tolerance is not None:
+            return self.tolerance
+        return 1e-10 if dtype == jnp.float64 else 2e-6
