@@ -2,19 +2,25 @@
 
 from importlib.metadata import version as _version
 
+from . import criteria as criteria
 from . import datasets as datasets
 from . import kernels as kernels
 from . import losses as losses
+from . import optimizers as optimizers
 from ._parameters import freeze as freeze
 from ._parameters import frozen as frozen
 from ._parameters import parameters as parameters
 from ._parameters import replace as replace
 from ._parameters import unfreeze as unfreeze
 from ._results import RESULTS as RESULTS
+from ._results import FitError as FitError
 from .fit import Fit as Fit
-from .fit import FitError as FitError
 from .fit import Stats as Stats
 from .fit import fit as fit
 from .machine import KernelMachine as KernelMachine
+from .selection import Ensemble as Ensemble
+from .selection import History as History
+from .selection import Selection as Selection
+from .selection import select as select
 
 __version__ = _version("jaxsvm")

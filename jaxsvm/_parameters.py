@@ -157,6 +157,11 @@ def _select(model, names) -> dict[str, tuple[str, tuple]]:
     return chosen
 
 
+def matching(model, names) -> tuple[str, ...]:
+    """The full names of the parameters that `names` stand for; an error where there is none."""
+    return tuple(_select(model, names))
+
+
 def parameters(model) -> dict[str, Float[Array, "..."]]:
     """All hyperparameters by their dotted names, in natural units, frozen ones included.
 

@@ -1,6 +1,12 @@
 """What became of a computation: one enumeration for the whole library."""
 
 import enum
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from ._errors import is_traced
 
 
 class RESULTS(enum.IntEnum):
@@ -16,6 +22,8 @@ class RESULTS(enum.IntEnum):
     precision_limit = 3
     factorization_failed = 4
     nonfinite = 5
+    small_change = 6
+    stopped_early = 7
 
     @property
     def message(self) -> str:
@@ -24,8 +32,16 @@ class RESULTS(enum.IntEnum):
 
     @property
     def is_success(self) -> bool:
-        """Whether the answer that comes with this code satisfies the optimality conditions."""
-        return self in (RESULTS.successful, RESULTS.local_optimum)
+        """Whether the computation ended as it should, and its answer can be used as it is."""
+        return self in _SUCCESSES
+
+
+_SUCCESSES = (
+    RESULTS.successful,
+    RESULTS.local_optimum,
+    RESULTS.small_change,
+    RESULTS.stopped_early,
+)
 
 
 _MESSAGES = {
@@ -35,8 +51,9 @@ _MESSAGES = {
         "need not be the global optimum. Compare fits from several `init=`."
     ),
     RESULTS.iteration_limit: (
-        "The solver reached its iteration limit before the optimality conditions held. Raise "
-        "`max_iterations`, loosen `tolerance`, or start from a near solution with `init=`."
+        "The iteration limit was reached before the optimality conditions held. Raise "
+        "`max_iterations` (of a fit; of a selection `max_steps`), loosen the tolerance, or start from a "
+        "near solution."
     ),
     RESULTS.precision_limit: (
         "The solver stopped making progress before the optimality conditions held: rounding errors "
@@ -52,4 +69,28 @@ _MESSAGES = {
         "The kernel matrix or a hyperparameter is not finite. Look for NaN or infinity in the "
         "data and for hyperparameters that have overflowed."
     ),
+    RESULTS.small_change: (
+        "The criterion had stopped improving although its gradient was not small: a kink of the "
+        "criterion, a bound, or a plateau. Tighten `change_tolerance` to go on."
+    ),
+    RESULTS.stopped_early: (
+        "The validation score had stopped improving; the model is the one with the best score."
+    ),
 }
+
+
+class FitError(RuntimeError):
+    """A computation that did not reach its answer, raised by `throw=True`."""
+
+
+def raise_on_failure(value, result, details: Callable[[], str] = lambda: ""):
+    """The value, if the result code is a success; raises otherwise, inside traced code at run time."""
+    if is_traced(result):
+        codes = [code for code in RESULTS if not code.is_success]
+        hits = jnp.stack([result == code for code in codes])
+        messages = [code.message for code in codes]
+        return eqx.branched_error_if(value, jnp.any(hits), jnp.argmax(hits), messages)
+    code = RESULTS(int(result))
+    if not code.is_success:
+        raise FitError(code.message + details())
+    return value

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ._errors import as_inputs, as_targets, as_weights, is_traced
 from ._parameters import unfreeze
-from ._results import RESULTS
+from ._results import RESULTS, raise_on_failure
 from .kernels import Custom
 from .losses import AbstractPiecewise
 from .machine import KernelMachine
@@ -161,6 +161,22 @@ def fit(
 @partial(jax.jit, static_argnums=(5, 6))
 def _fit(model, x, y, weights, start, options, warm) -> Fit:
     gram = model.kernel.matrix(x, x, same=True)
+    return fit_gram(model, gram, x, y, weights, start, options, warm)
+
+
+def fit_gram(
+    model: KernelMachine,
+    gram: Float[Array, "n n"],
+    x: Float[Array, "n d"],
+    y: Float[Array, " n"],
+    weights: Float[Array, " n"],
+    start: Start | None = None,
+    options: Options = Options(),  # noqa: B008, it is immutable
+    warm: bool = True,
+) -> Fit:
+    """The fit of a machine whose Gram matrix is known, of arrays that have been checked."""
+    if start is None:
+        start, warm = _start(None, x.shape[0], gram.dtype), False
     problem = Problem(gram, y, weights, model.loss, model.offset)
     solution = solve(problem, start, options, warm)
     dual, offset = attach_derivatives(problem, solution.dual, solution.offset, solution.free)
@@ -244,21 +260,12 @@ def _start(init, examples: int, dtype) -> Start:
     return Start(jnp.where(sound, dual, 0.0).astype(dtype), jnp.nan_to_num(offset).astype(dtype))
 
 
-class FitError(RuntimeError):
-    """A fit that did not reach its solution, raised by `throw=True`."""
-
-
 def _raise_on_failure(fitted: Fit) -> Fit:
-    if is_traced(fitted.result):
-        codes = [code for code in RESULTS if not code.is_success]
-        failed = fitted.result >= codes[0]
-        index = jnp.clip(fitted.result - codes[0], 0, len(codes) - 1)
-        dual = eqx.branched_error_if(fitted.dual, failed, index, [c.message for c in codes])
-        return eqx.tree_at(lambda f: f.dual, fitted, dual)
-    code = RESULTS(int(fitted.result))
-    if not code.is_success:
-        raise FitError(
-            f"{code.message} (KKT residual {float(fitted.stats.kkt_residual):.1e} after "
+    def details():
+        return (
+            f" (KKT residual {float(fitted.stats.kkt_residual):.1e} after "
             f"{int(fitted.stats.iterations)} iterations; `throw=False` returns the fit all the same)"
         )
-    return fitted
+
+    dual = raise_on_failure(fitted.dual, fitted.result, details)
+    return eqx.tree_at(lambda f: f.dual, fitted, dual)

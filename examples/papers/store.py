@@ -1,0 +1,38 @@
+"""Results that are saved as they come, so that a long run can be cut off and taken up again."""
+
+import json
+from pathlib import Path
+
+
+class Store:
+    """A JSON file with one record for each key; what is there is not computed again.
+
+    Without a path nothing is saved.
+    """
+
+    def __init__(self, path: Path | None, about: str):
+        self.path = path
+        self.content = {"about": about, "records": {}}
+        if self.path is not None and self.path.exists():
+            self.content = json.loads(self.path.read_text())
+        self.records = self.content["records"]
+
+    def compute(self, key: str, function) -> dict:
+        """The record of that key: read, or computed by `function()` and saved."""
+        if key not in self.records:
+            self.records[key] = function()
+            self.save()
+        return self.records[key]
+
+    def save(self) -> None:
+        """Write the file anew, whole."""
+        if self.path is None:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        ordered = {key: self.records[key] for key in sorted(self.records)}
+        lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in ordered.items()]
+        about = json.dumps(self.content["about"])
+        text = '{"about": ' + about + ',\n "records": {\n' + ",\n".join(lines) + "\n }}\n"
+        temporary = self.path.with_suffix(".tmp")
+        temporary.write_text(text)
+        temporary.replace(self.path)

@@ -1,0 +1,132 @@
+"""What a criterion is: a number to minimize, as a function of the model."""
+
+import abc
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from .._errors import as_inputs, as_targets, as_weights
+from .._parameters import unfreeze
+from .._results import RESULTS, raise_on_failure
+from ..fit import Fit, fit_gram
+from ..losses import AbstractLoss
+from ..machine import KernelMachine
+from ..solvers import Start
+
+
+class Evaluation(NamedTuple):
+    """A criterion's value, what became of the fits behind it, and where the next ones can start."""
+
+    value: Float[Array, ""]
+    result: Int[Array, ""]
+    memory: Any
+
+
+class AbstractCriterion(eqx.Module):
+    """A number to minimize: `criterion(model, x, y)`, a pure and differentiable function of the model."""
+
+    @abc.abstractmethod
+    def check(self, model: KernelMachine, x: Float[Array, "n d"], y: Float[Array, " n"]) -> None:
+        """Raise a clear error where the criterion is not defined for this model or these data."""
+
+    @abc.abstractmethod
+    def evaluate(
+        self,
+        model: KernelMachine,
+        x: Float[Array, "n d"],
+        y: Float[Array, " n"],
+        weights: Float[Array, " n"],
+        memory: Any = None,
+    ) -> Evaluation:
+        """The criterion of arrays that have been checked; `memory` of an evaluation nearby saves time."""
+
+    def __call__(
+        self, model: KernelMachine, x: Any, y: Any, *, weights: Any = None, throw: bool = True
+    ) -> Float[Array, ""]:
+        """The criterion of a model on the data, in which smaller is better.
+
+        **Arguments:**
+
+        - `model`: the kernel machine.
+        - `x`, `y`: inputs, one row for each example, and labels -1/+1 or targets.
+        - `weights`: one for each example, default one.
+        - `throw`: whether to raise where a fit fails; otherwise the value is NaN there.
+
+        **Returns:** a number, differentiable by `jax.grad` except where the class says otherwise.
+        """
+        x, y, weights = prepare(self, model, x, y, weights)
+        value, result, _ = _evaluate(self, unfreeze(model), x, y, weights)
+        if throw:
+            return raise_on_failure(value, result)
+        return jnp.where(is_usable(result), value, jnp.nan)
+
+
+def prepare(criterion: AbstractCriterion, model, x, y, weights):
+    """The data as arrays of the model's precision, after all checks."""
+    if not isinstance(model, KernelMachine):
+        raise TypeError(f"`model` must be a KernelMachine, not {type(model).__name__}")
+    x = as_inputs(x)
+    y = as_targets(y, x.shape[0], labels=model.loss.is_classifier)
+    dtype = jnp.result_type(x, *jax.tree.leaves(unfreeze(model)))
+    x, y = x.astype(dtype), y.astype(dtype)
+    criterion.check(model, x, y)
+    return x, y, as_weights(weights, x.shape[0], dtype)
+
+
+@jax.jit
+def _evaluate(criterion, model, x, y, weights) -> Evaluation:
+    return criterion.evaluate(model, x, y, weights)
+
+
+def is_usable(result: Int[Array, "..."]):
+    """Whether the fits behind a criterion satisfy their optimality conditions."""
+    return (result == RESULTS.successful) | (result == RESULTS.local_optimum)
+
+
+class AbstractFitCriterion(AbstractCriterion):
+    """A criterion that is a function of one fit."""
+
+    @abc.abstractmethod
+    def score(self, gram: Float[Array, "n n"], fit: Fit) -> Float[Array, ""]:
+        """The criterion of a fit and its Gram matrix."""
+
+    def evaluate(self, model, x, y, weights, memory=None):
+        """Fit, then score."""
+        gram = model.kernel.matrix(x, x, same=True)
+        fitted = fit_gram(model, gram, x, y, weights, memory)
+        return evaluation(self.score(gram, fitted), fitted.result, memory_of(fitted))
+
+
+def memory_of(fitted: Fit) -> Start:
+    """Where the next fit nearby can start."""
+    return jax.lax.stop_gradient(Start(fitted.dual, fitted.offset))
+
+
+def evaluation(value, result, memory) -> Evaluation:
+    """An evaluation; a value that is not finite although the fit went well has a code of its own."""
+    broken = ~jnp.isfinite(value) & is_usable(result)
+    return Evaluation(value, jnp.where(broken, RESULTS.factorization_failed, result), memory)
+
+
+def require_loss(
+    criterion: AbstractCriterion,
+    model: KernelMachine,
+    losses: type[AbstractLoss] | tuple[type[AbstractLoss], ...],
+    hint: str,
+) -> None:
+    """Raise unless the model has one of the losses that the criterion is defined for."""
+    if not isinstance(model.loss, losses):
+        kinds = losses if isinstance(losses, tuple) else (losses,)
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise ValueError(
+            f"{type(criterion).__name__} needs the loss {names}, but the model has "
+            f"{type(model.loss).__name__}: {hint}"
+        )
+
+
+def mean(values: Float[Array, " n"], weights: Float[Array, " n"]) -> Float[Array, ""]:
+    """The weighted mean over examples, for which a weight of two is a repeated row."""
+    return jnp.sum(jnp.where(weights > 0, weights * values, 0.0)) / jnp.sum(weights)

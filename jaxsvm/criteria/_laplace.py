@@ -1,0 +1,113 @@
+"""The Laplace approximation of the evidence."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..fit import Fit
+from ..losses import AbstractPiecewise, Hinge, SquaredHinge
+from ..losses._piecewise import weighted_bound, weighted_compliance
+from ._base import AbstractFitCriterion, require_loss
+from ._determinant import general_log_determinant, log_determinant
+
+
+class LaplaceEvidence(AbstractFitCriterion):
+    """The negative logarithm of the evidence `Q(Y|X)`, by Laplace's approximation around the fit.
+
+    `-ln Q = sum_i L(y_i, f_i) + 1/2 f' K^-1 f - sum_i log_normalizer + 1/2 ln det(I + Lambda K)`, where
+    the diagonal matrix Lambda holds the curvatures of the losses at the solution:
+
+    - hinge: `2 pi [a (C - a) / C]^2` for marginal support vectors with `a = |dual|`, zero for the others.
+      Gold and Sollich, "Model selection for support vector machine classification", eqs. 15-16. It is
+      what a kink between slopes 0 and -C integrates to, and smooth in the hyperparameters but for a
+      kink of the fit where an example changes its group. Epsilon-insensitive and Laplacian losses are
+      treated in the same way.
+    - squared hinge: `C exp(-smoothing / (1 - z))` for margins `z < 1`, eq. 17. With `smoothing=0` it is
+      the plain Laplace approximation, which jumps where the set of support vectors changes.
+    - hinge with `kwok=c`: `C s''(z)` with `s(z) = (1 - z) / (1 + exp(-c (1 - z)))` for all examples, below
+      eq. 16, for comparison.
+    - soft insensitive and Huber: `1 / compliance` on the quadratic pieces, Chu, Keerthi and Ong, "Bayesian
+      support vector regression using a unified loss function", eq. 37; it jumps where the set of
+      examples on these pieces changes.
+    - smooth losses: their second derivative. For `Quadratic` this is the exact marginal likelihood of
+      Gaussian process regression.
+
+    In units of nats for the whole data set, whatever the number of examples. With `weights` an example
+    counts so many times, except that a kink or a support vector stays a single one.
+
+    **Arguments:** `smoothing`, of the squared hinge, zero or positive; `kwok`, the steepness of Kwok's
+    smoothing of the hinge, or None for eq. 15.
+    """
+
+    smoothing: float = eqx.field(static=True)
+    kwok: float | None = eqx.field(static=True)
+
+    def __init__(self, smoothing: float = 0.1, kwok: float | None = None):
+        if not smoothing >= 0:
+            raise ValueError(f"`smoothing` must be zero or positive, but is {smoothing}")
+        if kwok is not None and not kwok > 0:
+            raise ValueError(f"`kwok` must be positive, but is {kwok}")
+        self.smoothing = float(smoothing)
+        self.kwok = None if kwok is None else float(kwok)
+
+    def check(self, model, x, y):
+        """The evidence needs a proper prior, hence no free offset."""
+        if model.offset:
+            raise ValueError(
+                "the evidence is not defined for a free, unpenalized offset: use `offset=False` and add a "
+                "`Constant` kernel, whose variance is that of the offset"
+            )
+        if self.kwok is not None:
+            require_loss(self, model, Hinge, "leave out `kwok=`")
+
+    def score(self, gram, fit):
+        """Minus the log evidence."""
+        loss, weights = fit.model.loss, fit.weights
+        curvature = self._curvature(fit)
+        if loss.is_convex and self.kwok is None:
+            half_determinant = log_determinant(gram, curvature) / 2
+        else:
+            half_determinant = general_log_determinant(gram, curvature) / 2
+        return fit.stats.objective - jnp.sum(weights) * loss.log_normalizer() + half_determinant
+
+    def _curvature(self, fit: Fit) -> Float[Array, " n"]:
+        loss, weights, y, latent = fit.model.loss, fit.weights, fit.y, fit.latent
+        if self.kwok is not None:
+            curvature = weights * loss.C * _smooth_hinge_curvature(1 - y * latent, self.kwok)
+        elif isinstance(loss, SquaredHinge):
+            curvature = weights * loss.C * _smooth_step(1 - y * latent, self.smoothing)
+        elif not isinstance(loss, AbstractPiecewise):
+            curvature = weights * loss.curvature(y, latent)
+        elif loss.shape().compliance is None:
+            curvature = jnp.where(fit.free, _kink_curvature(loss, fit.dual, weights), 0.0)
+        else:
+            stiffness = 1 / weighted_compliance(loss, weights, latent.dtype)
+            curvature = jnp.where(fit.free, stiffness, 0.0)
+        return jnp.where(weights > 0, curvature, 0.0)
+
+
+def _smooth_step(slack, smoothing: float):
+    """`exp(-smoothing / slack)` for positive slack, else zero: all its derivatives vanish at zero."""
+    positive = slack > 0
+    return jnp.where(positive, jnp.exp(-smoothing / jnp.where(positive, slack, 1.0)), 0.0)
+
+
+def _kink_curvature(loss: AbstractPiecewise, dual, weights):
+    """The Gaussian with the integral of `exp(-slope t)` on both sides of a kink: `sqrt(2 pi / L)`.
+
+    With the dual coefficient `a` between the slopes `low` and `high` the integral is
+    `1 / (a - low) + 1 / (high - a)`.
+    """
+    high = weighted_bound(loss, weights, dual.dtype)
+    low = jnp.zeros_like(high) if loss.has_flat_zone else -high
+    size = jnp.abs(dual)
+    width = jnp.where(weights > 0, high - low, 1.0)
+    return 2 * jnp.pi * ((size - low) * (high - size) / width) ** 2
+
+
+def _smooth_hinge_curvature(slack, steepness: float):
+    """The second derivative of `u / (1 + exp(-c u))`."""
+    step = jax.nn.sigmoid(steepness * slack)
+    slope = steepness * step * (1 - step)
+    return 2 * slope + slack * steepness * slope * (1 - 2 * step)

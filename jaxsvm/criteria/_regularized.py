@@ -1,0 +1,162 @@
+"""A prior over hyperparameters, added to a criterion."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._parameters import matching, parameters, replace
+from ..machine import KernelMachine
+from ._base import AbstractCriterion, evaluation
+from .priors import AbstractPrior, Laplace, relevance
+
+_FAR = 1e15  # the lengthscale of an input without influence: finite in any precision, and so its gradient
+
+
+def _natural(values):
+    return values
+
+
+class Regularized(AbstractCriterion):
+    """A criterion Q with a prior over some hyperparameters: `zeta Q + xi Omega`.
+
+    A weight that is not given is integrated out with Jeffreys' prior: `zeta Q` becomes `n/2 ln Q`, and
+    `xi Omega` becomes `power ln Omega`, with power `d/2` for the `Gaussian` prior of d values. With
+    neither given this is Cawley and Talbot, "Preventing over-fitting during model selection via Bayesian
+    regularisation of the hyper-parameters", eq. 15; with both, eq. 14. Differentiable where the
+    criterion is.
+
+    For a criterion that is a negative log likelihood by itself, such as `LaplaceEvidence`, give
+    `zeta=1`. A prior that is a plain function (minus a log density, such as `priors.log_normal`) has
+    weights one unless others are given.
+
+    **Arguments:**
+
+    - `criterion`: what is regularized, such as `PRESS()`.
+    - `prior`: `priors.Gaussian()`, `priors.Laplace()`, or a function of the vector of values.
+    - `on`: the name of the hyperparameters that have the prior, or several names.
+    - `transform`: what is applied to them, in natural units, before; the paper's prior is on the
+      relevances of the inputs, `on="kernel.lengthscale", transform=priors.relevance`.
+    - `zeta`, `xi`: weights, positive, or None.
+    """
+
+    criterion: AbstractCriterion
+    prior: AbstractPrior | Callable = eqx.field(static=True)
+    on: tuple[str, ...] = eqx.field(static=True)
+    transform: Callable = eqx.field(static=True)
+    zeta: float | None = eqx.field(static=True)
+    xi: float | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        criterion: AbstractCriterion,
+        prior: AbstractPrior | Callable[[Float[Array, " k"]], Float[Array, ""]],
+        on: str | Sequence[str] = "kernel.lengthscale",
+        transform: Callable = _natural,
+        zeta: float | None = None,
+        xi: float | None = None,
+    ):
+        if not isinstance(criterion, AbstractCriterion):
+            raise TypeError(f"`criterion` must be a criterion, not {type(criterion).__name__}")
+        if not callable(prior) and not isinstance(prior, AbstractPrior):
+            raise TypeError("`prior` must be one of `criteria.priors`, or a function of the values")
+        for name, weight in (("zeta", zeta), ("xi", xi)):
+            if weight is not None and not weight > 0:
+                raise ValueError(f"`{name}` must be positive, but is {weight}")
+        plain = not isinstance(prior, AbstractPrior)
+        self.criterion = criterion
+        self.prior = prior
+        self.on = (on,) if isinstance(on, str) else tuple(on)
+        self.transform = transform
+        self.zeta = 1.0 if plain and zeta is None else zeta
+        self.xi = 1.0 if plain and xi is None else xi
+
+    def check(self, model, x, y):
+        """The parameters that have the prior must be there."""
+        matching(model, self.on)
+        self.criterion.check(model, x, y)
+
+    def values(self, model: KernelMachine) -> Float[Array, " k"]:
+        """The values that have the prior, as one vector."""
+        named = parameters(model)
+        chosen = [jnp.ravel(self.transform(named[name])) for name in matching(model, self.on)]
+        return jnp.concatenate(chosen)
+
+    def evaluate(self, model, x, y, weights, memory=None):
+        """The criterion of the model plus the penalty of the values."""
+        seen = self.criterion.evaluate(model, x, y, weights, memory)
+        if self.zeta is None:
+            data_part = jnp.sum(weights) / 2 * jnp.log(seen.value)
+        else:
+            data_part = self.zeta * seen.value
+        return evaluation(data_part + self._penalty(self.values(model)), seen.result, seen.memory)
+
+    def _penalty(self, values):
+        if not isinstance(self.prior, AbstractPrior):
+            return self.xi * self.prior(values)
+        omega = self.prior.penalty(values)
+        if self.xi is not None:
+            return self.xi * omega
+        return self.prior.power(values) * jnp.log(omega)
+
+
+def prune(
+    criterion: Regularized, model: KernelMachine, x: Any, y: Any, *, weights: Any = None
+) -> tuple[KernelMachine, np.ndarray]:
+    """Switch off the inputs that a Laplace prior over relevances makes exactly zero.
+
+    An input is pruned if, with its relevance at zero, the criterion Q is less sensitive to it than the
+    prior, `-dQ/deta_i < xi / zeta` with the effective weights `xi = N / Omega`, `zeta = n / 2Q`, and if the
+    regularized criterion gets no worse. Inputs are tried one after the other, the least relevant first.
+    Cawley and Talbot, "Preventing over-fitting during model selection via Bayesian regularisation of
+    the hyper-parameters", sec. 4.2. Select again afterwards, and prune again, until nothing changes.
+
+    **Arguments:** `criterion`, `Regularized` with `priors.Laplace()` on the relevances of one
+    parameter with one lengthscale for each input; `model`; `x`, `y`, `weights`, the data.
+
+    **Returns:** the model, with pruned lengthscales at 1e15, and which inputs are pruned.
+    """
+    is_laplace = isinstance(criterion, Regularized) and isinstance(criterion.prior, Laplace)
+    if not is_laplace or criterion.transform is not relevance or len(criterion.on) != 1:
+        raise ValueError(
+            "pruning needs Regularized(..., priors.Laplace(), on=<one name>, transform=priors.relevance)"
+        )
+    name = criterion.on[0]
+    if parameters(model)[name].ndim != 1:
+        raise ValueError(f"pruning needs one `{name}` for each input")
+    value = float(criterion(model, x, y, weights=weights))
+    relevances = np.array(criterion.values(model))
+    for index in np.argsort(relevances):
+        active = relevances > 1e-12 * relevances.max()
+        if not active[index] or active.sum() == 1:
+            continue
+        trial = relevances.copy()
+        trial[index] = 0.0
+        q, slopes = _value_and_slopes(
+            jnp.asarray(trial), criterion.criterion, model, name, x, y, weights
+        )
+        count = active.sum() - 1
+        xi_over_zeta = (count / trial.sum()) / (len(y) / (2 * float(q)))
+        if -float(slopes[index]) >= xi_over_zeta:
+            continue
+        lengthscales = np.where(trial > 0, 1 / np.sqrt(2 * np.where(trial > 0, trial, 1.0)), _FAR)
+        candidate = replace(model, {name: lengthscales})
+        new_value = float(criterion(candidate, x, y, weights=weights, throw=False))
+        if new_value <= value:
+            model, value, relevances = candidate, new_value, trial
+    return model, relevances <= 1e-12 * relevances.max()
+
+
+@eqx.filter_jit
+def _value_and_slopes(relevances, criterion, model, name, x, y, weights):
+    """Q, and its derivatives with respect to the relevances, those at zero included."""
+
+    def value(relevances):
+        safe = relevances + 1e-24  # no relevance at all, but unlike zero it has a lengthscale
+        return criterion(replace(model, {name: 1 / jnp.sqrt(2 * safe)}), x, y, weights=weights)
+
+    return jax.value_and_grad(value)(relevances)

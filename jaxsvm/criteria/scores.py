@@ -1,0 +1,65 @@
+"""How a prediction is scored against the truth: plain functions of `(y, f)`, elementwise."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..losses import AbstractLoss
+
+
+def error(y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:
+    """One where the sign of `f` is not the label, else zero; its derivative is zero everywhere."""
+    return (y * jnp.where(f >= 0, 1.0, -1.0) < 0).astype(f.dtype)
+
+
+def hinge(y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:
+    """`max(1 - y f, 0)`, an upper bound of the error; it has a kink at the margin."""
+    return jnp.maximum(1 - y * f, 0)
+
+
+def smooth_error(
+    y: Float[Array, " n"], f: Float[Array, " n"], steepness: float = 5.0
+) -> Float[Array, " n"]:
+    """`1 / (1 + exp(steepness y f))`, the error with its step made smooth."""
+    return jax.nn.sigmoid(-steepness * y * f)
+
+
+def squared(y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:
+    """`(y - f)^2`."""
+    return (y - f) ** 2
+
+
+def absolute(y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:
+    """`|y - f|`."""
+    return jnp.abs(y - f)
+
+
+_BY_NAME = {
+    "error": error,
+    "hinge": hinge,
+    "smooth": smooth_error,
+    "squared": squared,
+    "absolute": absolute,
+}
+_OF_LABELS = ("error", "hinge", "smooth")
+
+
+def by_name(score):
+    """A score by its name, or a function of `(y, f)` as it is."""
+    if callable(score):
+        return score
+    if score not in _BY_NAME:
+        raise ValueError(
+            f"`score` must be one of {', '.join(_BY_NAME)}, or a function of (y, f), not {score!r}"
+        )
+    return _BY_NAME[score]
+
+
+def check(score, loss: AbstractLoss) -> None:
+    """Raise where a score of labels is asked of real-valued targets."""
+    labels = [_BY_NAME[name] for name in _OF_LABELS]
+    if by_name(score) in labels and not loss.is_classifier:
+        raise ValueError(
+            f"the score {score!r} is for labels, but {type(loss).__name__} is a regression loss: use "
+            '"squared" or "absolute"'
+        )

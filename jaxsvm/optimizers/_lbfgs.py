@@ -1,0 +1,131 @@
+"""L-BFGS with a line search that takes one evaluation a step."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float
+
+_SUFFICIENT = 1e-4  # the share of the decrease promised by the slope which a step has to keep
+_SHORTEST = 1e-10  # of a step, relative to the first one tried on its line
+
+
+class LBFGSState(NamedTuple):
+    """The point that was accepted last, the line that is being searched, and past differences."""
+
+    point: Float[Array, " p"]
+    value: Float[Array, ""]
+    gradient: Float[Array, " p"]
+    direction: Float[Array, " p"]
+    step: Float[Array, ""]
+    moves: Float[Array, "m p"]
+    changes: Float[Array, "m p"]
+    begun: Bool[Array, ""]
+
+
+def lbfgs(memory_size: int = 10, max_move: float = 2.0) -> optax.GradientTransformationExtraArgs:
+    """L-BFGS as an optax transformation that never evaluates the function by itself.
+
+    Each update is told value and gradient at the point tried last. If the value has decreased enough the
+    point is accepted and a new line begins; otherwise the update goes back to a shorter step on the
+    same line. So one step costs exactly one evaluation, and many optimizations run side by side with
+    none waiting for the line search of another, as they do with `optax.lbfgs`. A value that is not
+    finite counts as no decrease. The parameters that an optimization ends with may be a trial: keep the
+    best ones seen, as `jaxsvm.select` does.
+
+    **Arguments:** `memory_size`, how many past differences shape the direction; `max_move`, the most
+    that any parameter moves in one step, in its own (logarithmic) units.
+
+    **Returns:** a gradient transformation whose `update` needs `value=`.
+    """
+
+    def init(params: Any) -> LBFGSState:
+        point, _ = ravel_pytree(params)
+        differences = jnp.zeros((memory_size, point.shape[0]), point.dtype)
+        zero = jnp.zeros_like(point)
+        infinity = jnp.asarray(jnp.inf, point.dtype)
+        one = jnp.ones((), point.dtype)
+        begun = jnp.asarray(False)
+        return LBFGSState(point, infinity, zero, zero, one, differences, differences, begun)
+
+    def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
+        value = extra["value"]
+        point, unravel = ravel_pytree(params)
+        gradient, _ = ravel_pytree(updates)
+        move = point - state.point
+        promised = state.gradient @ move
+        enough = value <= state.value + _SUFFICIENT * jnp.minimum(promised, 0.0)
+        accepted = jnp.isfinite(value) & (enough | ~state.begun)
+        new = jax.lax.cond(
+            accepted,
+            lambda: _new_line(state, point, value, gradient, max_move),
+            lambda: _shorter(state, promised, value),
+        )
+        return unravel(new.point + new.step * new.direction - point), new
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _new_line(state: LBFGSState, point, value, gradient, max_move) -> LBFGSState:
+    move, change = point - state.point, gradient - state.gradient
+    sizes = jnp.linalg.norm(move) * jnp.linalg.norm(change)
+    keep = state.begun & (
+        move @ change > 1e-8 * sizes
+    )  # else the curvature along it is not positive
+    moves = jnp.where(keep, _push(state.moves, move), state.moves)
+    changes = jnp.where(keep, _push(state.changes, change), state.changes)
+    direction = -_inverse_hessian_product(moves, changes, gradient)
+    descends = direction @ gradient < 0
+    direction = jnp.where(descends, direction, -gradient)
+    longest = jnp.max(jnp.abs(direction))
+    # nothing is known of the curvature before the first difference: a move of at most a tenth
+    most = jnp.where(jnp.any(changes[-1] != 0), max_move, 0.1)
+    step = jnp.where(longest > most, most / jnp.where(longest > 0, longest, 1.0), 1.0)
+    return LBFGSState(
+        point, value, gradient, direction, step, moves, changes, jnp.ones_like(state.begun)
+    )
+
+
+def _shorter(state: LBFGSState, promised, value) -> LBFGSState:
+    # the minimum of the parabola through value, slope and the value just seen
+    excess = value - state.value - promised
+    factor = jnp.where(jnp.isfinite(excess) & (excess > 0), -promised / (2 * excess), 0.25)
+    step = state.step * jnp.clip(factor, 0.1, 0.5)
+    # a line that leads nowhere: forget the curvatures and go down the gradient
+    lost = step < _SHORTEST * jnp.maximum(1.0, state.step)
+    steepest = 0.1 / jnp.maximum(jnp.max(jnp.abs(state.gradient)), 1e-30)
+    return state._replace(
+        direction=jnp.where(lost, -state.gradient, state.direction),
+        step=jnp.where(lost, steepest, step),
+        moves=jnp.where(lost, 0.0, state.moves),
+        changes=jnp.where(lost, 0.0, state.changes),
+    )
+
+
+def _push(rows, row):
+    return jnp.concatenate([rows[1:], row[None]])
+
+
+def _inverse_hessian_product(moves, changes, gradient):
+    """The two-loop recursion; empty places hold zeros and change nothing."""
+    products = jnp.sum(moves * changes, axis=1)
+    filled = products > 0
+    weights = jnp.where(filled, 1 / jnp.where(filled, products, 1.0), 0.0)
+
+    def backward(vector, row):
+        move, change, weight = row
+        share = weight * (move @ vector)
+        return vector - share * change, share
+
+    def forward(vector, row):
+        move, change, weight, share = row
+        return vector + move * (share - weight * (change @ vector)), None
+
+    rows = (moves, changes, weights)
+    vector, shares = jax.lax.scan(backward, gradient, rows, reverse=True)
+    squared = changes[-1] @ changes[-1]
+    scale = jnp.where(squared > 0, products[-1] / jnp.where(squared > 0, squared, 1.0), 1.0)
+    vector, _ = jax.lax.scan(forward, scale * vector, (*rows, shares))
+    return vector

@@ -1,0 +1,32 @@
+"""The greedy random walk."""
+
+import equinox as eqx
+
+
+class GreedyWalk(eqx.Module):
+    """The greedy random walk, or Monte Carlo search at temperature zero.
+
+    Each hyperparameter in turn gets a Gaussian step, which is kept if and only if the criterion gets
+    better. Its step size grows by `factor` when a step is kept and shrinks by it when not, so that about
+    half of the steps are kept. Needs no gradient, hence suits criteria that jump; one step of `select`
+    is one round through all hyperparameters. Gold and Sollich, "Model selection for support vector
+    machine classification", sec. 4.1.
+
+    **Arguments:** `step`, the first step size, of unconstrained coordinates (logarithms) or natural
+    units; `linear`, names of parameters that step in natural units, such as `("loss.C",)` in the paper;
+    `factor`; `step_tolerance`, the step size below which the walk has arrived.
+    """
+
+    step: float = eqx.field(static=True, default=0.5)
+    linear: tuple[str, ...] = eqx.field(static=True, default=())
+    factor: float = eqx.field(static=True, default=1.3)
+    step_tolerance: float = eqx.field(static=True, default=1e-3)
+
+    def __check_init__(self):
+        for name in ("step", "step_tolerance"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"`{name}` must be positive, but is {getattr(self, name)}")
+        if not self.factor > 1:
+            raise ValueError(f"`factor` must be greater than one, but is {self.factor}")
+        if isinstance(self.linear, str):
+            raise TypeError(f'`linear` must be a tuple of names, such as ("{self.linear}",)')

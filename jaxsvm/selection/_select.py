@@ -1,0 +1,299 @@
+"""Choosing hyperparameters by a criterion, from many starts."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from .._errors import as_inputs, as_targets
+from .._parameters import frozen, parameters
+from .._progress import Progress
+from .._results import RESULTS, FitError
+from ..criteria._base import AbstractCriterion, prepare
+from ..machine import KernelMachine
+from ..optimizers import GreedyWalk, lbfgs
+from ._coordinates import Ranges, check_inside, draw_starts, limits
+from ._steps import RUNNING, Rules, Task, advance, advance_all, begin
+from ._types import History, Selection, is_choosable
+
+_LBFGS = lbfgs()  # one object, so that all selections share their compilations
+_CHUNK = 10  # steps between two looks of the host
+
+
+def select(
+    model: KernelMachine,
+    x: Any,
+    y: Any,
+    criterion: AbstractCriterion,
+    *,
+    optimizer: optax.GradientTransformation | GreedyWalk | None = None,
+    restarts: int = 1,
+    key: Any = None,
+    starts: Ranges | KernelMachine | float = 1.0,
+    bounds: Ranges | None = None,
+    weights: Any = None,
+    max_steps: int = 200,
+    gradient_tolerance: float = 1e-4,
+    change_tolerance: float = 1e-7,
+    patience: int = 10,
+    test: tuple[Any, Any] | None = None,
+    validation: tuple[Any, Any] | None = None,
+    progress: bool | None = None,
+    throw: bool = True,
+) -> Selection:
+    """Choose all hyperparameters that are not frozen by minimizing a criterion from several starts.
+
+    On a CPU the starts run one by one, as many at a time as there are cores, each for as long as it
+    needs; elsewhere all in one batch. Each fit begins from the one of the step before. The same `key`
+    gives the same result.
+
+    **Arguments:**
+
+    - `model`: the kernel machine to begin with; `jaxsvm.freeze` what should stay.
+    - `x`, `y`, `weights`: the data, as for `jaxsvm.fit`.
+    - `criterion`: a member of `jaxsvm.criteria`.
+    - `optimizer`: any of optax (make it once and pass the same object, since each new one is compiled
+      anew), or `jaxsvm.optimizers.GreedyWalk` for criteria that jump; default
+      `jaxsvm.optimizers.lbfgs()`.
+    - `restarts`: how many starts; needs a `key` if more than one.
+    - `starts`: where they are drawn. A number: the first is the model itself, in the others each
+      unconstrained leaf (the logarithm of a positive parameter) has a Gaussian of that standard
+      deviation added. A mapping such as `{"loss.C": (0.1, 10)}`: uniform between the leaves of the two
+      ends, so log-uniform for a positive parameter; what is not named stays. A model with a leading
+      axis of `restarts` on each leaf: these.
+    - `bounds`: a mapping such as `{"kernel.lengthscale": (0.01, 100)}` in natural units.
+    - `max_steps`: of each start.
+    - `gradient_tolerance`: stop when no component of the gradient is larger, relative to
+      `max(1, |criterion|)`.
+    - `change_tolerance`, `patience`: stop when the criterion has not decreased by more than this, relative
+      to `max(1, |criterion|)`, for so many steps; or, with `validation`, when the validation error has
+      not.
+    - `test`: data `(x, y)` whose error goes into the history, with no influence.
+    - `validation`: data `(x, y)` by whose error to stop and to choose among all steps and starts.
+    - `progress`: whether to draw a progress bar; by default if standard error is a terminal.
+    - `throw`: whether to raise if all starts fail.
+
+    **Returns:** a `Selection`: the best model, all end points, one result code and one history each.
+    """
+    if not isinstance(criterion, AbstractCriterion):
+        raise TypeError(
+            f"`criterion` must be one of `jaxsvm.criteria`, such as `LaplaceEvidence()`, not {criterion!r}"
+        )
+    x, y, weights = prepare(criterion, model, x, y, weights)
+    _check(model, restarts, key, optimizer, starts, max_steps, patience)
+    check_inside(model, bounds)
+    optimizer = _LBFGS if optimizer is None else optimizer
+    if not isinstance(optimizer, GreedyWalk):
+        optimizer = _with_extra_arguments(optimizer)
+    low, high = limits(model, bounds)
+    pairs = (_as_data(pair, model, x) for pair in (test, validation))
+    task = Task(criterion, x, y, weights, low, high, _linear(model, optimizer), *pairs)
+    rules = Rules(gradient_tolerance, change_tolerance, patience)
+    draw_key, walk_key = (None, None) if key is None else jax.random.split(key)
+    models = draw_starts(model, starts, bounds, restarts, draw_key)
+    walk_keys = jax.random.split(jax.random.key(0) if walk_key is None else walk_key, restarts)
+
+    states, rows = _run(task, optimizer, rules, models, walk_keys, restarts, max_steps, progress)
+    return _conclude(task, model, states, rows, max_steps, throw)
+
+
+def _check(model, restarts, key, optimizer, starts, max_steps, patience) -> None:
+    if not jax.tree.leaves(model):
+        raise ValueError("all hyperparameters are frozen: there is nothing to select")
+    for name, count in (("restarts", restarts), ("max_steps", max_steps), ("patience", patience)):
+        if not (isinstance(count, int) and count >= 1):
+            raise ValueError(f"`{name}` must be a positive integer, but is {count!r}")
+    if isinstance(starts, KernelMachine):
+        pairs = zip(jax.tree.leaves(starts), jax.tree.leaves(model), strict=True)
+        if any(given.shape != (restarts, *leaf.shape) for given, leaf in pairs):
+            raise ValueError(
+                f"`starts` must be a model whose leaves have a leading axis of {restarts}, one entry for "
+                "each start"
+            )
+    random = restarts > 1 and not isinstance(starts, KernelMachine)
+    if key is None and (random or isinstance(optimizer, GreedyWalk)):
+        raise ValueError("starts and random walks are drawn at random: give a `key`")
+
+
+def _with_extra_arguments(optimizer):
+    if isinstance(optimizer, optax.GradientTransformationExtraArgs):
+        return optimizer
+    if not isinstance(optimizer, optax.GradientTransformation):
+        raise TypeError(
+            f"`optimizer` must be one of optax or a `GreedyWalk`, not {type(optimizer).__name__}"
+        )
+    wrapped = _WRAPPED.get(id(optimizer))
+    if wrapped is None:
+        wrapped = (optimizer, optax.with_extra_args_support(optimizer))
+        _WRAPPED[id(optimizer)] = wrapped
+    return wrapped[1]
+
+
+_WRAPPED: dict[int, tuple[Any, Any]] = {}  # the same object again, so that it is compiled once
+
+
+def _as_data(pair, model, x):
+    if pair is None:
+        return None
+    inputs = as_inputs(pair[0])
+    if inputs.shape[1] != x.shape[1]:
+        raise ValueError(
+            f"`test` and `validation` data must have {x.shape[1]} inputs, but have {inputs.shape[1]}"
+        )
+    targets = as_targets(pair[1], inputs.shape[0], labels=model.loss.is_classifier)
+    return inputs.astype(x.dtype), targets.astype(x.dtype)
+
+
+def _linear(model, optimizer):
+    """One for each coordinate that steps in natural units, else zero."""
+    marks = jax.tree.map(jnp.zeros_like, model)
+    if isinstance(optimizer, GreedyWalk) and optimizer.linear:
+        leaves = jax.tree_util.tree_flatten_with_path(model)[0]
+        names = [name for name in parameters(model) if name not in frozen(model)]
+        for name in optimizer.linear:
+            if name not in names:
+                raise ValueError(
+                    f"`linear` names `{name}`, but the free parameters are: {', '.join(names)}"
+                )
+            if not leaves[names.index(name)][0][-1].name.startswith("log_"):
+                raise ValueError(
+                    f"`{name}` is not a positive parameter, which steps could be linear in"
+                )
+        flat, structure = jax.tree.flatten(marks)
+        chosen = [
+            jnp.ones_like(leaf) if name in optimizer.linear else leaf
+            for name, leaf in zip(names, flat, strict=True)
+        ]
+        marks = structure.unflatten(chosen)
+    return marks
+
+
+def _run(task, optimizer, rules, models, keys, restarts, max_steps, progress):
+    """All starts to their end; rows of the history have shape (restarts, steps, ...)."""
+    bar = Progress(restarts * max_steps, "selecting", progress)
+    done = np.zeros(restarts, int)
+    lowest = np.full(restarts, np.inf)
+
+    def note(start, state):
+        lowest[start] = float(state.best.value)
+        done[start] = max_steps if int(state.code) != RUNNING else done[start] + _CHUNK
+        bar.update(done.sum(), f"criterion {lowest.min():.6g}")
+
+    begun = [
+        begin(task, optimizer, jax.tree.map(lambda leaf, i=i: leaf[i], models), keys[i])
+        for i in range(restarts)
+    ]
+    chunks = -(-max_steps // _CHUNK)
+    if jax.default_backend() == "cpu":
+        # a lockstep batch would wait for its slowest member at each step, and use one core
+        def run_one(start):
+            state, rows = begun[start], []
+            for _ in range(chunks):
+                state, row = jax.block_until_ready(advance(task, optimizer, rules, _CHUNK, state))
+                rows.append(row)
+                note(start, state)
+                if int(state.code) != RUNNING:
+                    break
+            return state, _stack_rows(rows, chunks * _CHUNK)
+
+        outcomes = _map_in_threads(run_one, restarts)
+        states, rows = (_stack([outcome[i] for outcome in outcomes]) for i in (0, 1))
+    else:
+        states, pieces = _stack(begun), []
+        for _ in range(chunks):
+            states, row = advance_all(task, optimizer, rules, _CHUNK, states)
+            pieces.append(row)
+            for start in range(restarts):
+                note(start, jax.tree.map(lambda leaf, i=start: leaf[i], states))
+            if np.all(np.asarray(states.code) != RUNNING):
+                break
+        members = [
+            _stack_rows(
+                [jax.tree.map(lambda leaf, i=i: leaf[i], p) for p in pieces], chunks * _CHUNK
+            )
+            for i in range(restarts)
+        ]
+        rows = _stack(members)
+    bar.close()
+    return states, rows
+
+
+def _map_in_threads(run_one: Callable[[int], Any], count: int) -> list[Any]:
+    if count == 1:
+        return [run_one(0)]
+    first = run_one(0)  # compiles, which the others should not all do again
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        return [first, *pool.map(run_one, range(1, count))]
+
+
+def _stack(trees):
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def _stack_rows(rows, length):
+    """Rows of chunks as one array each, NaN where there are no more."""
+
+    def join(*pieces):
+        joined = np.concatenate([np.asarray(piece) for piece in pieces])
+        missing = np.full((length - joined.shape[0], *joined.shape[1:]), np.nan)
+        return np.concatenate([joined, missing])
+
+    return jax.tree.map(join, *rows)
+
+
+def _conclude(task, model, states, rows, max_steps, throw) -> Selection:
+    codes = np.asarray(states.code)
+    taken = np.sum(np.isfinite(np.asarray(rows.value)), axis=1)
+    codes = np.where(codes == RUNNING, int(RESULTS.iteration_limit), codes)
+    values = np.asarray(states.best.value)
+    scores = np.asarray(states.best.validation) if task.validation is not None else values
+    choosable = np.array([is_choosable(code) for code in codes]) & np.isfinite(values)
+    if throw and not choosable.any():
+        raise FitError(
+            f"all {len(codes)} starts failed. The first one: {RESULTS(int(codes[0])).message}"
+        )
+    order = np.lexsort((values, np.where(choosable, scores, np.inf)))
+    best = int(order[0])
+    chosen = jax.tree.map(lambda leaf: leaf[best], states.best.model)
+    history = _history(task, model, rows, int(max(taken.max(), 1)))
+    return Selection(
+        chosen,
+        jnp.asarray(values[best]),
+        best,
+        states.best.model,
+        jnp.asarray(values),
+        jnp.asarray(codes),
+        history,
+        task.x,
+        task.y,
+        task.weights,
+    )
+
+
+def _history(task, model, rows, length) -> History:
+    value = np.asarray(rows.value)
+    steps = np.array([_last_finite(row) for row in value])
+    length = max(int(steps.max()), 1)
+    present = np.arange(value.shape[1])[None, :] < steps[:, None]
+
+    def cut(array):
+        mask = present.reshape(present.shape + (1,) * (array.ndim - 2))
+        return jnp.asarray(np.where(mask, array, np.nan)[:, :length])
+
+    fixed = frozen(model)
+    natural = {k: v for k, v in parameters(jax.tree.map(cut, rows.model)).items() if k not in fixed}
+    test = cut(rows.test) if task.test is not None else None
+    validation = cut(rows.validation) if task.validation is not None else None
+    return History(
+        natural, cut(value), cut(rows.gradient_norm), test, validation, jnp.asarray(steps)
+    )
+
+
+def _last_finite(row) -> int:
+    places = np.flatnonzero(np.isfinite(row))
+    return int(places[-1]) + 1 if places.size else 0

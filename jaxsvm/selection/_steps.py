@@ -1,0 +1,295 @@
+"""One step of one start: evaluate, remember the best, decide whether to stop, move on."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Int
+
+from .._parameters import unfreeze
+from .._results import RESULTS
+from ..criteria._base import AbstractCriterion, is_usable
+from ..fit import fit_gram
+from ..machine import KernelMachine
+from ..optimizers import GreedyWalk
+from ..solvers import Start
+
+RUNNING = -1
+_MOST_FAILURES = 12  # evaluations in a row that may fail: L-BFGS goes back from each of them
+
+
+class Task(NamedTuple):
+    """What is the same for all starts."""
+
+    criterion: AbstractCriterion
+    x: Float[Array, "n d"]
+    y: Float[Array, " n"]
+    weights: Float[Array, " n"]
+    low: KernelMachine
+    high: KernelMachine
+    linear: Any  # which coordinates of a random walk step in natural units
+    test: tuple[Array, Array] | None
+    validation: tuple[Array, Array] | None
+
+
+class Rules(NamedTuple):
+    """When to stop; static."""
+
+    gradient_tolerance: float
+    change_tolerance: float
+    patience: int
+
+
+class Best(NamedTuple):
+    """The best point so far, by the validation score if there is one, else by the criterion."""
+
+    model: KernelMachine
+    value: Float[Array, ""]
+    validation: Float[Array, ""]
+    reference: Float[Array, ""]  # the criterion when it last improved by more than the tolerance
+    stalled: Int[Array, ""]  # steps since then
+    worse: Int[Array, ""]  # steps since the validation score improved
+
+
+class State(NamedTuple):
+    """Where a start is."""
+
+    model: KernelMachine
+    memory: Any
+    fit_start: Start
+    optimizer: Any
+    best: Best
+    failures: Int[Array, ""]
+    code: Int[Array, ""]
+    key: Any
+
+
+class Row(NamedTuple):
+    """One line of the history."""
+
+    model: KernelMachine
+    value: Float[Array, ""]
+    gradient_norm: Float[Array, ""]
+    test: Float[Array, ""]
+    validation: Float[Array, ""]
+
+
+class WalkState(NamedTuple):
+    """The random walk: the current value and one step size for each coordinate."""
+
+    value: Float[Array, ""]
+    result: Int[Array, ""]
+    sizes: Float[Array, " p"]
+
+
+def begin(task: Task, optimizer, model: KernelMachine, key) -> State:
+    """The state of a start before its first step."""
+    dtype = task.x.dtype
+    examples = task.x.shape[0]
+    infinity = jnp.asarray(jnp.inf, dtype)
+    none = jnp.zeros((), jnp.int32)
+    zero_start = Start(jnp.zeros(examples, dtype), jnp.zeros((), dtype))
+    shapes = jax.eval_shape(lambda: _evaluate(task, model, None).memory)
+    memory = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+    if isinstance(optimizer, GreedyWalk):
+        flat, _ = ravel_pytree(model)
+        state = WalkState(infinity, none, jnp.full(flat.shape, optimizer.step, dtype))
+    else:
+        state = optimizer.init(model)
+    best = Best(model, infinity, infinity, infinity, none, none)
+    return State(model, memory, zero_start, state, best, none, none + RUNNING, key)
+
+
+def _evaluate(task: Task, model, memory):
+    return task.criterion.evaluate(unfreeze(model), task.x, task.y, task.weights, memory)
+
+
+def step(task: Task, optimizer, rules: Rules, state: State) -> tuple[State, Row]:
+    """One step of whichever method."""
+    if isinstance(optimizer, GreedyWalk):
+        return _walk_step(task, optimizer, rules, state)
+    return _gradient_step(task, optimizer, rules, state)
+
+
+def _gradient_step(task: Task, optimizer, rules: Rules, state: State) -> tuple[State, Row]:
+    def value_of(model):
+        seen = _evaluate(task, model, state.memory)
+        return seen.value, seen
+
+    (_, seen), gradient = jax.value_and_grad(value_of, has_aux=True)(state.model)
+    flat, _ = ravel_pytree(gradient)
+    sound = is_usable(seen.result) & jnp.isfinite(seen.value) & jnp.all(jnp.isfinite(flat))
+    # what would lead out of the bounds is no gradient
+    gradient = jax.tree.map(
+        lambda g, leaf, low, high: jnp.where(
+            ((leaf <= low) & (g > 0)) | ((leaf >= high) & (g < 0)) | ~sound, 0.0, g
+        ),
+        gradient,
+        state.model,
+        task.low,
+        task.high,
+    )
+    value = jnp.where(sound, seen.value, jnp.inf)
+    norm = jnp.max(jnp.abs(ravel_pytree(gradient)[0]), initial=0.0)
+    is_best = value <= state.best.value
+    small = norm <= rules.gradient_tolerance * jnp.maximum(1.0, jnp.abs(value))
+    state, row = _judge(task, rules, state, value, seen, norm, sound, sound & is_best & small)
+
+    updates, optimizer_state = optimizer.update(
+        gradient,
+        state.optimizer,
+        state.model,
+        value=value,
+        grad=gradient,
+        value_fn=lambda model: value_of(model)[0],
+    )
+    moved = jax.tree.map(jnp.add, state.model, updates)
+    moved = jax.tree.map(jnp.clip, moved, task.low, task.high)
+    memory = jax.tree.map(lambda new, old: jnp.where(sound, new, old), seen.memory, state.memory)
+    return state._replace(model=moved, memory=memory, optimizer=optimizer_state), row
+
+
+def _walk_step(task: Task, walk: GreedyWalk, rules: Rules, state: State) -> tuple[State, Row]:
+    """One round of the random walk through all coordinates."""
+    point, unravel = ravel_pytree(state.model)
+    low, high, linear = (ravel_pytree(tree)[0] for tree in (task.low, task.high, task.linear))
+
+    def try_coordinate(carry, index):
+        point, memory, (value, result, sizes), key = carry
+        key, draw = jax.random.split(key)
+        move = sizes[index] * jax.random.normal(draw, dtype=point.dtype)
+        old = point[index]
+        natural = jnp.exp(old) + move
+        straight = jnp.log(jnp.where(natural > 0, natural, 1.0))
+        allowed = (linear[index] == 0) | (natural > 0)
+        new = jnp.where(linear[index] > 0, straight, old + move)
+        allowed &= (new >= low[index]) & (new <= high[index])
+        trial = point.at[index].set(jnp.where(allowed, new, old))
+        seen = _evaluate(task, unravel(trial), memory)
+        better = allowed & is_usable(seen.result) & (seen.value < value)
+        sizes = sizes.at[index].multiply(jnp.where(better, walk.factor, 1 / walk.factor))
+        point, value, result, memory = jax.tree.map(
+            lambda a, b: jnp.where(better, a, b),
+            (trial, seen.value, seen.result, seen.memory),
+            (point, value, result, memory),
+        )
+        return (point, memory, WalkState(value, result, sizes), key), None
+
+    def first_value():
+        seen = _evaluate(task, state.model, state.memory)
+        sound = is_usable(seen.result) & jnp.isfinite(seen.value)
+        value = jnp.where(sound, seen.value, jnp.inf)
+        return seen.memory, state.optimizer._replace(value=value, result=seen.result)
+
+    begun = jnp.isfinite(state.optimizer.value)
+    memory, current = jax.lax.cond(begun, lambda: (state.memory, state.optimizer), first_value)
+    sound = jnp.isfinite(current.value)
+    carry = (point, memory, current, state.key)
+    indices = jnp.arange(point.shape[0])
+    (point, memory, current, key), _ = jax.lax.scan(try_coordinate, carry, indices)
+    state = state._replace(model=unravel(point), memory=memory, optimizer=current, key=key)
+    arrived = jnp.max(current.sizes, initial=0.0) < walk.step_tolerance
+    seen = _Seen(current.value, jnp.where(sound, current.result, RESULTS.nonfinite), memory)
+    norm = jnp.full_like(current.value, jnp.nan)
+    return _judge(task, rules, state, current.value, seen, norm, sound, sound & arrived)
+
+
+class _Seen(NamedTuple):
+    value: Any
+    result: Any
+    memory: Any
+
+
+def _judge(task, rules, state, value, seen, norm, sound, arrived) -> tuple[State, Row]:
+    """Note what was seen, keep the best of it, and decide whether this start has ended."""
+    fit_start, test, validation = _measure(task, state)
+    best = _improve(rules, state, value, validation)
+    failures = jnp.where(sound, 0, state.failures + 1)
+    failed = jnp.where(is_usable(seen.result), RESULTS.nonfinite, seen.result)
+    never_sound = ~jnp.isfinite(best.value)
+    code = jnp.select(
+        [
+            (failures > 0) & (never_sound | (failures > _MOST_FAILURES)),
+            arrived,
+            best.worse >= rules.patience if task.validation is not None else jnp.asarray(False),
+            best.stalled >= rules.patience,
+        ],
+        [
+            failed.astype(jnp.int32),
+            jnp.asarray(RESULTS.successful, jnp.int32),
+            jnp.asarray(RESULTS.stopped_early, jnp.int32),
+            jnp.asarray(RESULTS.small_change, jnp.int32),
+        ],
+        RUNNING,
+    )
+    row = Row(state.model, jnp.where(sound, value, jnp.nan), norm, test, validation)
+    state = state._replace(fit_start=fit_start, best=best, failures=failures, code=code)
+    return state, row
+
+
+def _improve(rules: Rules, state: State, value, validation) -> Best:
+    best = state.best
+    lower = value < best.value
+    by_validation = validation < best.validation
+    no_validation = jnp.isnan(validation)
+    take = jnp.where(no_validation, lower, by_validation & jnp.isfinite(value))
+    model = jax.tree.map(lambda new, old: jnp.where(take, new, old), state.model, best.model)
+    slack = rules.change_tolerance * jnp.maximum(1.0, jnp.abs(value))
+    progress = value < best.reference - slack
+    return Best(
+        model,
+        jnp.where(take, value, best.value),
+        jnp.where(take & ~no_validation, validation, best.validation),
+        jnp.where(progress, value, best.reference),
+        jnp.where(progress, 0, best.stalled + 1),
+        jnp.where(by_validation | no_validation, 0, best.worse + 1),
+    )
+
+
+def _measure(task: Task, state: State):
+    """Errors on other data, by a fit that starts from the one of the step before."""
+    nan = jnp.full((), jnp.nan, task.x.dtype)
+    if task.test is None and task.validation is None:
+        return state.fit_start, nan, nan
+    model = unfreeze(state.model)
+    gram = model.kernel.matrix(task.x, task.x, same=True)
+    fitted = fit_gram(model, gram, task.x, task.y, task.weights, state.fit_start)
+
+    def error(data):
+        if data is None:
+            return nan
+        x, y = data
+        latent = model.kernel.matrix(x, task.x, same=False) @ fitted.dual + fitted.offset
+        if model.loss.is_classifier:
+            return jnp.mean(jnp.where(y * jnp.where(latent >= 0, 1.0, -1.0) < 0, 1.0, 0.0))
+        return jnp.mean((y - latent) ** 2)
+
+    return Start(fitted.dual, fitted.offset), error(task.test), error(task.validation)
+
+
+@eqx.filter_jit
+def advance(task: Task, optimizer, rules: Rules, steps: int, state: State) -> tuple[State, Row]:
+    """Several steps of one start; the rows after it has ended are of no meaning."""
+    return _advance(task, optimizer, rules, steps, state)
+
+
+@eqx.filter_jit
+def advance_all(task: Task, optimizer, rules: Rules, steps: int, states: State):
+    """Several steps of all starts in lockstep."""
+    return jax.vmap(lambda state: _advance(task, optimizer, rules, steps, state))(states)
+
+
+def _advance(task, optimizer, rules, steps, state):
+    def body(state, _):
+        shapes = jax.eval_shape(lambda: step(task, optimizer, rules, state))
+        ended = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes[1])
+        ended = ended._replace(value=jnp.full((), jnp.nan, task.x.dtype))
+        return jax.lax.cond(
+            state.code == RUNNING,
+            lambda: step(task, optimizer, rules, state),
+            lambda: (state, ended),
+        )
+
+    return jax.lax.scan(body, state, None, length=steps)

@@ -1,0 +1,121 @@
+"""What a selection gives back."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from .._parameters import frozen, parameters
+from .._results import RESULTS
+from ..fit import Fit, fit
+from ..machine import KernelMachine
+
+
+class History(eqx.Module):
+    """What happened at each step of each start; NaN after a start has ended.
+
+    `parameters` by name and in natural units, of shape (restarts, steps, ...); `value` of the criterion and
+    `gradient_norm` (its largest component; NaN for a method without gradients), of shape (restarts,
+    steps); `test_error` and `validation_error` of the same shape where such data were given, else
+    None: shares of wrong labels, or mean squared errors of a regression; `steps` of each start.
+    """
+
+    parameters: dict[str, Float[Array, "restarts steps ..."]]
+    value: Float[Array, "restarts steps"]
+    gradient_norm: Float[Array, "restarts steps"]
+    test_error: Float[Array, "restarts steps"] | None
+    validation_error: Float[Array, "restarts steps"] | None
+    steps: Int[Array, " restarts"]
+
+
+class Selection(eqx.Module):
+    """The outcome of `jaxsvm.select`.
+
+    `model` is the best one and `value` its criterion; `best` the number of its start. `models` holds the
+    end points of all starts (stacked: the leading axis of each leaf counts them), `values` their
+    criteria, `results` their codes of `jaxsvm.RESULTS`, `history` what happened on the way.
+    """
+
+    model: KernelMachine
+    value: Float[Array, ""]
+    best: int = eqx.field(static=True)
+    models: KernelMachine
+    values: Float[Array, " restarts"]
+    results: Int[Array, " restarts"]
+    history: History
+    x: Float[Array, "n d"]
+    y: Float[Array, " n"]
+    weights: Float[Array, " n"]
+
+    @property
+    def usable(self) -> np.ndarray:
+        """Which starts ended with a finite criterion and fits that hold."""
+        codes = np.asarray(self.results)
+        sound = np.array([is_choosable(code) for code in codes])
+        return sound & np.isfinite(np.asarray(self.values))
+
+    def fit(self, **options: Any) -> Fit:
+        """Fit the best model to the data of the selection; `options` as for `jaxsvm.fit`."""
+        return fit(self.model, self.x, self.y, weights=self.weights, **options)
+
+    def ensemble(self, weighting: str = "equal") -> "Ensemble":
+        """All end points that can be used, as one predictor.
+
+        **Arguments:** `weighting`, `"equal"`, or `"criterion"` for weights proportional to
+        `exp(-criterion)`, which for `LaplaceEvidence` are posterior probabilities of the end points.
+
+        **Returns:** an `Ensemble`, which predicts like a `Fit`.
+        """
+        chosen = np.flatnonzero(self.usable)
+        if weighting == "equal":
+            shares = np.full(len(chosen), 1 / len(chosen))
+        elif weighting == "criterion":
+            values = np.asarray(self.values)[chosen]
+            shares = np.exp(values.min() - values)
+            shares = shares / shares.sum()
+        else:
+            raise ValueError(f'`weighting` must be "equal" or "criterion", not {weighting!r}')
+        members = []
+        for start in chosen:
+            member = jax.tree.map(lambda leaf, i=start: leaf[i], self.models)
+            members.append(fit(member, self.x, self.y, weights=self.weights, throw=False))
+        sound = np.array([RESULTS(int(m.result)).is_success for m in members])
+        shares = shares * sound
+        return Ensemble(tuple(members), jnp.asarray(shares / shares.sum()))
+
+    def __str__(self) -> str:
+        codes = [RESULTS(int(code)) for code in np.asarray(self.results)]
+        counts = ", ".join(f"{codes.count(code)} {code.name}" for code in RESULTS if code in codes)
+        lines = [f"criterion {float(self.value):.6g} (start {self.best} of {len(codes)}: {counts})"]
+        fixed = frozen(self.model)
+        for name, value in parameters(self.model).items():
+            text = np.array2string(np.asarray(value), precision=4, max_line_width=90)
+            lines.append(f"{name} = {text}{' (frozen)' if name in fixed else ''}")
+        return "\n".join(lines)
+
+
+def is_choosable(code: int) -> bool:
+    """Whether the end point of a start can be used: a limit of steps is no failure."""
+    return RESULTS(int(code)).is_success or int(code) == RESULTS.iteration_limit
+
+
+class Ensemble(eqx.Module):
+    """Several fits that predict as one: the weighted mean of their latent functions."""
+
+    members: tuple[Fit, ...]
+    shares: Float[Array, " members"]
+
+    def decision(self, x: Any) -> Float[Array, " m"]:
+        """The weighted mean of the members' latent functions at new points."""
+        values = jnp.stack([member.decision(x) for member in self.members])
+        return self.shares.astype(values.dtype) @ values
+
+    def predict(self, x: Any) -> Float[Array, " m"]:
+        """Labels -1 and +1 of new points, or for a regression loss their targets."""
+        values = self.decision(x)
+        if not self.members[0].model.loss.is_classifier:
+            return values
+        return jnp.where(values >= 0, 1.0, -1.0).astype(values.dtype)
