@@ -14,7 +14,7 @@ from ._errors import as_inputs, as_targets, as_weights, is_traced
 from ._parameters import unfreeze
 from ._results import RESULTS, raise_on_failure
 from .kernels import Custom
-from .losses import AbstractPiecewise
+from .losses import AbstractLoss, AbstractPiecewise
 from .machine import KernelMachine
 from .solvers import Options, Problem, Start, attach_derivatives, solve
 
@@ -75,10 +75,7 @@ class Fit(eqx.Module):
 
         **Returns:** one label or target for each point.
         """
-        values = self.decision(x)
-        if not self.model.loss.is_classifier:
-            return values
-        return jnp.where(values >= 0, 1.0, -1.0).astype(values.dtype)
+        return as_predictions(self.model.loss, self.decision(x))
 
     @property
     def support(self) -> Bool[Array, " n"]:
@@ -99,6 +96,13 @@ class Fit(eqx.Module):
     def message(self) -> str:
         """What `result` means; for a batch, the meaning of its worst member."""
         return RESULTS(int(np.max(np.asarray(self.result)))).message
+
+
+def as_predictions(loss: AbstractLoss, latent: Float[Array, " m"]) -> Float[Array, " m"]:
+    """Labels -1 and +1 of latent values, or for a regression loss the values themselves."""
+    if not loss.is_classifier:
+        return latent
+    return jnp.where(latent >= 0, 1.0, -1.0).astype(latent.dtype)
 
 
 def fit(

@@ -98,7 +98,8 @@ def run_partition(name: str, partition: int, max_steps: int) -> dict:
         found = choose(start, x, y, criterion, max_steps)
         if label == "RBF":
             spherical = found.model
-        wrong = np.asarray(found.fit().predict(x_test) != y_test)
+        fitted = found.fit(tolerance=1e-6)  # at C = 1e6 rounding errors of K dual exceed 1e-10
+        wrong = np.asarray(fitted.predict(x_test) != y_test)
         record[label] = {
             "error": round(100 * float(wrong.mean()), 4),
             "criterion": float(found.value),

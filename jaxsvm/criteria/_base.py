@@ -108,7 +108,8 @@ def memory_of(fitted: Fit) -> Start:
 def evaluation(value, result, memory) -> Evaluation:
     """An evaluation; a value that is not finite although the fit went well has a code of its own."""
     broken = ~jnp.isfinite(value) & is_usable(result)
-    return Evaluation(value, jnp.where(broken, RESULTS.factorization_failed, result), memory)
+    code = jnp.where(broken, RESULTS.factorization_failed, result).astype(jnp.int32)
+    return Evaluation(value, code, memory)
 
 
 def require_loss(

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 # a relevance that is smaller than this, relative to the largest, is that of an input without influence
-_NEGLIGIBLE = 1e-12
+NEGLIGIBLE = 1e-12
 
 
 class AbstractPrior(eqx.Module):
@@ -58,7 +58,7 @@ class Laplace(AbstractPrior):
     def power(self, values):
         """The number of values that are not zero."""
         sizes = jnp.abs(values)
-        return jnp.sum(sizes > _NEGLIGIBLE * jnp.max(sizes)).astype(values.dtype)
+        return jnp.sum(sizes > NEGLIGIBLE * jnp.max(sizes)).astype(values.dtype)
 
 
 def log_normal(

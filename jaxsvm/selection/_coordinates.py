@@ -50,39 +50,44 @@ def draw_starts(
     """
     if isinstance(starts, KernelMachine):
         return starts
-    leaves, structure = jax.tree.flatten(model)
-    stacked = [jnp.broadcast_to(leaf, (restarts, *leaf.shape)) for leaf in leaves]
-    if isinstance(starts, Mapping):
-        low = high = model
-        outer = _checked(model, bounds, "bounds")
-        for name, (least, most) in _checked(model, starts, "starts").items():
-            if name in outer:
-                inside = np.all(least >= np.asarray(outer[name][0])) and np.all(
-                    most <= np.asarray(outer[name][1])
-                )
-                if not inside:
-                    raise ValueError(
-                        f"`starts` of `{name}` ({least}, {most}) reach out of its bounds {outer[name]}"
-                    )
-            low, high = _set(low, name, least), _set(high, name, most)
-        if restarts == 1 and key is None:
-            raise ValueError("`starts` are drawn at random: give a `key`")
-        keys = jax.random.split(key, len(leaves))
-        ends = zip(jax.tree.leaves(low), jax.tree.leaves(high), keys, strict=True)
-        drawn = []
-        for (bottom, top, one_key), leaf in zip(ends, stacked, strict=True):
-            share = jax.random.uniform(one_key, leaf.shape, leaf.dtype)
-            drawn.append(jnp.where(bottom == top, leaf, bottom + share * (top - bottom)))
-        return structure.unflatten(drawn)
-    if restarts == 1:
-        return structure.unflatten(stacked)
-    keys = jax.random.split(key, len(leaves))
-    scattered = []
-    for one_key, leaf in zip(keys, stacked, strict=True):
-        noise = starts * jax.random.normal(one_key, leaf.shape, leaf.dtype)
-        scattered.append(leaf + noise.at[0].set(0.0))
     low, high = limits(model, bounds)
-    return clip(structure.unflatten(scattered), low, high)
+    if isinstance(starts, Mapping):
+        bottom, top = _ends(model, starts, bounds)
+
+        def draw(key):
+            share = _noise(jax.random.uniform, key, model)
+            return jax.tree.map(lambda a, b, s: a + s * (b - a), bottom, top, share)
+
+        return jax.vmap(draw)(jax.random.split(key, restarts))
+
+    def scatter(key, size):
+        noise = _noise(jax.random.normal, key, model)
+        moved = jax.tree.map(lambda leaf, n: leaf + size * n, model, noise)
+        return clip(moved, low, high)
+
+    keys = jax.random.split(jax.random.key(0) if key is None else key, restarts)
+    sizes = jnp.full(restarts, starts).at[0].set(0.0)  # the first is the model itself
+    return jax.vmap(scatter)(keys, sizes)
+
+
+def _ends(model, starts: Ranges, bounds: Ranges | None) -> tuple[KernelMachine, KernelMachine]:
+    bottom = top = model
+    outer = _checked(model, bounds, "bounds")
+    for name, (least, most) in _checked(model, starts, "starts").items():
+        low, high = outer.get(name, (-np.inf, np.inf))
+        if np.any(np.asarray(least) < np.asarray(low)) or np.any(np.asarray(most) > high):
+            raise ValueError(
+                f"`starts` of `{name}` ({least}, {most}) reach out of its bounds ({low}, {high})"
+            )
+        bottom, top = _set(bottom, name, least), _set(top, name, most)
+    return bottom, top
+
+
+def _noise(draw, key, model):
+    leaves, structure = jax.tree.flatten(model)
+    keys = jax.random.split(key, len(leaves))
+    drawn = [draw(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
+    return structure.unflatten(drawn)
 
 
 def clip(model, low, high):

@@ -1,7 +1,7 @@
 """Choosing hyperparameters by a criterion, from many starts."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -99,7 +99,7 @@ def select(
     walk_keys = jax.random.split(jax.random.key(0) if walk_key is None else walk_key, restarts)
 
     states, rows = _run(task, optimizer, rules, models, walk_keys, restarts, max_steps, progress)
-    return _conclude(task, model, states, rows, max_steps, throw)
+    return _conclude(task, model, states, rows, throw)
 
 
 def _check(model, restarts, key, optimizer, starts, max_steps, patience) -> None:
@@ -115,7 +115,7 @@ def _check(model, restarts, key, optimizer, starts, max_steps, patience) -> None
                 f"`starts` must be a model whose leaves have a leading axis of {restarts}, one entry for "
                 "each start"
             )
-    random = restarts > 1 and not isinstance(starts, KernelMachine)
+    random = isinstance(starts, Mapping) or (restarts > 1 and not isinstance(starts, KernelMachine))
     if key is None and (random or isinstance(optimizer, GreedyWalk)):
         raise ValueError("starts and random walks are drawn at random: give a `key`")
 
@@ -246,9 +246,8 @@ def _stack_rows(rows, length):
     return jax.tree.map(join, *rows)
 
 
-def _conclude(task, model, states, rows, max_steps, throw) -> Selection:
+def _conclude(task, model, states, rows, throw) -> Selection:
     codes = np.asarray(states.code)
-    taken = np.sum(np.isfinite(np.asarray(rows.value)), axis=1)
     codes = np.where(codes == RUNNING, int(RESULTS.iteration_limit), codes)
     values = np.asarray(states.best.value)
     scores = np.asarray(states.best.validation) if task.validation is not None else values
@@ -260,7 +259,7 @@ def _conclude(task, model, states, rows, max_steps, throw) -> Selection:
     order = np.lexsort((values, np.where(choosable, scores, np.inf)))
     best = int(order[0])
     chosen = jax.tree.map(lambda leaf: leaf[best], states.best.model)
-    history = _history(task, model, rows, int(max(taken.max(), 1)))
+    history = _history(task, model, rows, states.best.step)
     return Selection(
         chosen,
         jnp.asarray(values[best]),
@@ -275,7 +274,7 @@ def _conclude(task, model, states, rows, max_steps, throw) -> Selection:
     )
 
 
-def _history(task, model, rows, length) -> History:
+def _history(task, model, rows, end) -> History:
     value = np.asarray(rows.value)
     steps = np.array([_last_finite(row) for row in value])
     length = max(int(steps.max()), 1)
@@ -290,7 +289,7 @@ def _history(task, model, rows, length) -> History:
     test = cut(rows.test) if task.test is not None else None
     validation = cut(rows.validation) if task.validation is not None else None
     return History(
-        natural, cut(value), cut(rows.gradient_norm), test, validation, jnp.asarray(steps)
+        natural, cut(value), cut(rows.gradient_norm), test, validation, jnp.asarray(steps), end
     )
 
 

@@ -50,6 +50,7 @@ class Best(NamedTuple):
     validation: Float[Array, ""]
     reference: Float[Array, ""]  # the criterion when it last improved by more than the tolerance
     stalled: Int[Array, ""]  # steps since then
+    step: Int[Array, ""]  # the number of the best point's step
     worse: Int[Array, ""]  # steps since the validation score improved
 
 
@@ -61,6 +62,7 @@ class State(NamedTuple):
     fit_start: Start
     optimizer: Any
     best: Best
+    steps: Int[Array, ""]
     failures: Int[Array, ""]
     code: Int[Array, ""]
     key: Any
@@ -98,8 +100,8 @@ def begin(task: Task, optimizer, model: KernelMachine, key) -> State:
         state = WalkState(infinity, none, jnp.full(flat.shape, optimizer.step, dtype))
     else:
         state = optimizer.init(model)
-    best = Best(model, infinity, infinity, infinity, none, none)
-    return State(model, memory, zero_start, state, best, none, none + RUNNING, key)
+    best = Best(model, infinity, infinity, infinity, none, none, none)
+    return State(model, memory, zero_start, state, best, none, none, none + RUNNING, key)
 
 
 def _evaluate(task: Task, model, memory):
@@ -208,6 +210,8 @@ def _judge(task, rules, state, value, seen, norm, sound, arrived) -> tuple[State
     best = _improve(rules, state, value, validation)
     failures = jnp.where(sound, 0, state.failures + 1)
     failed = jnp.where(is_usable(seen.result), RESULTS.nonfinite, seen.result)
+    # in a selection that code is for its own limit, which is no failure
+    failed = jnp.where(failed == RESULTS.iteration_limit, RESULTS.precision_limit, failed)
     never_sound = ~jnp.isfinite(best.value)
     code = jnp.select(
         [
@@ -225,7 +229,9 @@ def _judge(task, rules, state, value, seen, norm, sound, arrived) -> tuple[State
         RUNNING,
     )
     row = Row(state.model, jnp.where(sound, value, jnp.nan), norm, test, validation)
-    state = state._replace(fit_start=fit_start, best=best, failures=failures, code=code)
+    state = state._replace(
+        fit_start=fit_start, best=best, steps=state.steps + 1, failures=failures, code=code
+    )
     return state, row
 
 
@@ -244,6 +250,7 @@ def _improve(rules: Rules, state: State, value, validation) -> Best:
         jnp.where(take & ~no_validation, validation, best.validation),
         jnp.where(progress, value, best.reference),
         jnp.where(progress, 0, best.stalled + 1),
+        jnp.where(take, state.steps, best.step),
         jnp.where(by_validation | no_validation, 0, best.worse + 1),
     )
 

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._parameters import frozen, parameters
-from .._results import RESULTS
-from ..fit import Fit, fit
+from .._results import RESULTS, FitError
+from ..fit import Fit, as_predictions, fit
 from ..machine import KernelMachine
 
 
@@ -20,7 +20,8 @@ class History(eqx.Module):
     `parameters` by name and in natural units, of shape (restarts, steps, ...); `value` of the criterion and
     `gradient_norm` (its largest component; NaN for a method without gradients), of shape (restarts,
     steps); `test_error` and `validation_error` of the same shape where such data were given, else
-    None: shares of wrong labels, or mean squared errors of a regression; `steps` of each start.
+    None: shares of wrong labels, or mean squared errors of a regression; `steps` of each start, and `end`,
+    the number of the step whose model became the end point of the start.
     """
 
     parameters: dict[str, Float[Array, "restarts steps ..."]]
@@ -29,6 +30,7 @@ class History(eqx.Module):
     test_error: Float[Array, "restarts steps"] | None
     validation_error: Float[Array, "restarts steps"] | None
     steps: Int[Array, " restarts"]
+    end: Int[Array, " restarts"]
 
 
 class Selection(eqx.Module):
@@ -69,21 +71,24 @@ class Selection(eqx.Module):
 
         **Returns:** an `Ensemble`, which predicts like a `Fit`.
         """
-        chosen = np.flatnonzero(self.usable)
-        if weighting == "equal":
-            shares = np.full(len(chosen), 1 / len(chosen))
-        elif weighting == "criterion":
-            values = np.asarray(self.values)[chosen]
-            shares = np.exp(values.min() - values)
-            shares = shares / shares.sum()
-        else:
+        if weighting not in ("equal", "criterion"):
             raise ValueError(f'`weighting` must be "equal" or "criterion", not {weighting!r}')
-        members = []
-        for start in chosen:
-            member = jax.tree.map(lambda leaf, i=start: leaf[i], self.models)
-            members.append(fit(member, self.x, self.y, weights=self.weights, throw=False))
-        sound = np.array([RESULTS(int(m.result)).is_success for m in members])
-        shares = shares * sound
+        members, values = [], []
+        for start in np.flatnonzero(self.usable):
+            model = jax.tree.map(lambda leaf, i=start: leaf[i], self.models)
+            member = fit(model, self.x, self.y, weights=self.weights, throw=False)
+            if RESULTS(int(member.result)).is_success:
+                members.append(member)
+                values.append(float(self.values[start]))
+        if not members:
+            raise FitError(
+                "no start ended with a fit that can be used: there is nothing to combine"
+            )
+        shares = (
+            np.exp(min(values) - np.array(values))
+            if weighting == "criterion"
+            else np.ones(len(values))
+        )
         return Ensemble(tuple(members), jnp.asarray(shares / shares.sum()))
 
     def __str__(self) -> str:
@@ -115,7 +120,4 @@ class Ensemble(eqx.Module):
 
     def predict(self, x: Any) -> Float[Array, " m"]:
         """Labels -1 and +1 of new points, or for a regression loss their targets."""
-        values = self.decision(x)
-        if not self.members[0].model.loss.is_classifier:
-            return values
-        return jnp.where(values >= 0, 1.0, -1.0).astype(values.dtype)
+        return as_predictions(self.members[0].model.loss, self.decision(x))

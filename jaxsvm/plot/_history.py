@@ -1,0 +1,163 @@
+"""How a selection went, step by step."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import (
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    NullLocator,
+    StrMethodFormatter,
+)
+
+from .._parameters import _fields, matching
+from .._results import RESULTS
+from ..selection import Selection
+from ._figure import as_place, many_axes
+
+_MOST_CURVES = 6  # of one parameter: more of them cannot be told apart
+
+
+def history(
+    selection: Selection,
+    start: int | str | None = None,
+    names: Sequence[str] | str | None = None,
+    *,
+    axes: Any = None,
+) -> np.ndarray:
+    """Draw hyperparameters, criterion, gradient and errors over the steps of a selection.
+
+    As Fig. 1 of Gold and Sollich, "Model selection for support vector machine classification". Steps
+    whose fit failed are gaps; a dot on the criterion marks the step that was kept as the end point.
+
+    **Arguments:**
+
+    - `selection`: what `jaxsvm.select` gave back.
+    - `start`: the number of the start to draw; by default the best one; `"all"` for the best one with
+      thin lines of the criterion of all others.
+    - `names`: the hyperparameters to draw, dotted as in `jaxsvm.parameters`; `"kernel"` stands for all
+      of it; by default all that are not frozen. Of a vector, its first six entries.
+    - `axes`: Axes to draw in, one for each panel; by default those of a new figure.
+
+    **Returns:** the Axes in an array: first the hyperparameters, then the criterion, the norm of the
+    gradient if there is one, and test and validation errors if there are any.
+    """
+    if not isinstance(selection, Selection):
+        raise TypeError(
+            f"`selection` must be what `jaxsvm.select` gave back, not a {type(selection).__name__}"
+        )
+    record = selection.history
+    chosen = _start(selection, start)
+    length = int(record.steps[chosen])
+    steps = np.arange(length)
+    shown = _names(selection, names)
+    norms = np.asarray(record.gradient_norm)[chosen, :length]
+    errors = {"test": record.test_error, "validation": record.validation_error}
+    errors = {k: np.asarray(v)[chosen, :length] for k, v in errors.items() if v is not None}
+
+    titles = [*shown, "criterion"]
+    titles += ["gradient norm"] if np.isfinite(norms).any() else []
+    titles += ["error"] if errors else []
+    columns = 1 if len(titles) < 3 else 2
+    panels = many_axes(axes, titles, columns, (4.0, 2.1), share_x=True)
+
+    for name, ax in zip(shown, panels, strict=False):
+        _draw_parameter(ax, steps, np.asarray(record.parameters[name])[chosen, :length])
+        if _fields(selection.model)[name][0] == "log_":
+            _use_log_scale(ax)
+    rest = iter(panels[len(shown) :])
+    ax = next(rest)
+    if start == "all":
+        for other in range(len(selection.results)):
+            if other != chosen:
+                ax.plot(np.asarray(record.value)[other], color="0.6", linewidth=0.7)
+    values = np.asarray(record.value)[chosen, :length]
+    ax.plot(steps, values, color="C0")
+    end = int(record.end[chosen])
+    ax.plot(end, values[end], "o", color="C3", markersize=5)
+    if "gradient norm" in titles:
+        ax = next(rest)
+        ax.plot(steps, norms, color="C0")
+        _use_log_scale(ax)
+    if errors:
+        ax = next(rest)
+        scale = 100 if selection.model.loss.is_classifier else 1
+        for label, row in errors.items():
+            ax.plot(steps, scale * row, label=label)
+        ax.legend(fontsize="small")
+        titles[-1] = "error (%)" if scale == 100 else "mean squared error"
+    for ax, title in zip(panels, titles, strict=True):
+        ax.set_title(title, fontsize="medium")
+        ax.margins(x=0.02)
+        ax.tick_params(labelbottom=True)
+        ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    for ax in panels[-columns:] if axes is None else panels:
+        ax.set_xlabel("step")
+    return panels
+
+
+def _start(selection, start) -> int:
+    restarts = len(selection.results)
+    if isinstance(start, str) and start != "all":
+        raise ValueError(f'`start` must be the number of a start, "all" or None, not {start!r}')
+    chosen = selection.best if start in (None, "all") else start
+    chosen = as_place(chosen, restarts, "start", "a start")
+    if int(selection.history.steps[chosen]) == 0:
+        message = RESULTS(int(selection.results[chosen])).message
+        raise ValueError(f"start {chosen} failed before its first step. {message}")
+    return chosen
+
+
+def _names(selection, names) -> list[str]:
+    recorded = list(selection.history.parameters)
+    if names is None:
+        return recorded
+    names = [names] if isinstance(names, str) else list(names)
+    chosen = [name for name in matching(selection.model, names) if name in recorded]
+    for name in names:
+        if not any(full == name or full.startswith(name + ".") for full in chosen):
+            raise ValueError(f"`{name}` is frozen: it has no history")
+    return chosen
+
+
+def _draw_parameter(ax: Axes, steps: np.ndarray, values: np.ndarray) -> None:
+    shape = values.shape[1:]
+    if not shape:
+        ax.plot(steps, values, color="C0")
+        return
+    indices = list(np.ndindex(shape))
+    for index in indices[:_MOST_CURVES]:
+        ax.plot(steps, values[:, *index], label=", ".join(map(str, index)))
+    few = f"{_MOST_CURVES} of {len(indices)}" if len(indices) > _MOST_CURVES else None
+    # beside the curves, which fill the panel
+    ax.legend(
+        title=few,
+        fontsize="x-small",
+        title_fontsize="x-small",
+        loc="center left",
+        bbox_to_anchor=(1, 0.5),
+        frameon=False,
+        handlelength=1,
+    )
+
+
+def _use_log_scale(ax: Axes) -> None:
+    data = np.concatenate([np.asarray(line.get_ydata(), float) for line in ax.lines])
+    data = data[np.isfinite(data) & (data > 0)]
+    if not data.size:  # nothing that a logarithmic scale could show
+        return
+    ax.set_yscale("log", nonpositive="mask")
+    spread = data.max() / data.min()
+    if spread > 100:
+        return
+    # powers of ten alone would leave such an axis with one tick or none
+    if spread > 5:
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    else:
+        ax.yaxis.set_major_locator(MaxNLocator(5))
+        ax.yaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    ax.yaxis.set_minor_formatter(NullFormatter())

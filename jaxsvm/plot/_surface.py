@@ -1,0 +1,155 @@
+"""The decision function of a classifier over two of its inputs."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from .._errors import as_inputs, as_targets
+from ..fit import Fit
+from ..selection import Ensemble
+from ._figure import as_place, one_axes
+
+_MARGIN = 0.08  # of the range of the points, around them
+_BLOCK = 2_000_000  # entries of a kernel matrix to hold at a time
+_LEVELS = {-1.0: "\N{MINUS SIGN}1", 0.0: "0", 1.0: "+1"}
+_COLORS = {-1: "#2166ac", 1: "#b2182b"}  # the ends of the map of colors of the surface
+
+
+def decision_surface(
+    fit: Fit | Ensemble,
+    x: Any = None,
+    y: Any = None,
+    inputs: tuple[int, int] = (0, 1),
+    resolution: int = 100,
+    *,
+    ax: Any = None,
+) -> Axes:
+    """Draw the decision function of a classifier over two inputs, with its lines -1, 0 and +1.
+
+    Further inputs are held at their mean over the points. Of a `Fit` the free and bound support vectors are
+    marked, unless all examples are free, as with a least-squares loss.
+
+    **Arguments:**
+
+    - `fit`: a `Fit`, or an `Ensemble` of them.
+    - `x`, `y`: the points to draw, and their labels if they have any; by default the training data.
+    - `inputs`: the numbers of the two inputs to draw.
+    - `resolution`: how many points of the surface are computed in each direction.
+    - `ax`: Axes to draw in; by default those of a new figure.
+
+    **Returns:** the Axes.
+    """
+    if not isinstance(fit, Fit | Ensemble):
+        raise TypeError(f"`fit` must be a Fit or an Ensemble, not {type(fit).__name__}")
+    one = fit.members[0] if isinstance(fit, Ensemble) else fit
+    if not one.model.loss.is_classifier:
+        raise ValueError("the machine is a regression: a decision surface needs a classifier")
+    if not (isinstance(resolution, int) and resolution >= 2):
+        raise ValueError(f"`resolution` must be an integer of at least 2, but is {resolution!r}")
+    points, labels = _points(one, x, y)
+    across, up = _inputs(inputs, points.shape[1])
+
+    ranges = [_range(points[:, i]) for i in (across, up)]
+    ticks = [np.linspace(low, high, resolution) for low, high in ranges]
+    grid = np.tile(points.mean(axis=0), (resolution**2, 1))
+    grid[:, across], grid[:, up] = (g.ravel() for g in np.meshgrid(*ticks))
+    heights = _decision(fit, grid, len(one.x)).reshape(resolution, resolution)
+    if not np.isfinite(heights).all():
+        raise ValueError("the decision function is not finite: the fit failed, see its `result`")
+
+    ax = one_axes(ax, (5.4, 4.4))
+    _draw_heights(ax, ticks, heights)
+    _draw_points(ax, points[:, [across, up]], labels)
+    if x is None and isinstance(fit, Fit):
+        _mark_support(ax, points[:, [across, up]], fit)
+    ax.set_xlabel(f"input {across}")
+    ax.set_ylabel(f"input {up}")
+    ax.set_xlim(*ranges[0])
+    ax.set_ylim(*ranges[1])
+    ax.legend(fontsize="small")
+    return ax
+
+
+def _points(one: Fit, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    if x is None:
+        if y is not None:
+            raise ValueError("`y` has no points: give `x` too")
+        return np.asarray(one.x), np.asarray(one.y)
+    points = np.asarray(as_inputs(x))
+    if points.shape[1] != one.x.shape[1]:
+        raise ValueError(
+            f"the machine was fitted on {one.x.shape[1]} inputs, but `x` has {points.shape[1]}"
+        )
+    if y is None:
+        return points, None
+    return points, np.asarray(as_targets(y, len(points), labels=True))
+
+
+def _inputs(inputs, count: int) -> tuple[int, int]:
+    if count < 2:
+        raise ValueError("the machine has one input only: a surface needs two")
+    if isinstance(inputs, str) or len(tuple(inputs)) != 2:
+        raise ValueError(f"`inputs` must be the numbers of two inputs, but is {inputs!r}")
+    across, up = (as_place(i, count, "inputs", "an input") for i in inputs)
+    if across == up:
+        raise ValueError(f"`inputs` must be two different inputs, but are {inputs!r}")
+    return across, up
+
+
+def _range(values: np.ndarray) -> tuple[float, float]:
+    low, high = float(values.min()), float(values.max())
+    margin = _MARGIN * (high - low) or 1.0
+    return low - margin, high + margin
+
+
+def _decision(fit: Fit | Ensemble, grid: np.ndarray, examples: int) -> np.ndarray:
+    """In blocks, since the kernel matrix of the whole grid may not fit in memory."""
+    size = max(_BLOCK // examples, 1)
+    blocks = (grid[i : i + size] for i in range(0, len(grid), size))
+    return np.concatenate([np.asarray(fit.decision(block)) for block in blocks])
+
+
+def _draw_heights(ax: Axes, ticks, heights: np.ndarray) -> None:
+    largest = float(np.abs(heights).max()) or 1.0
+    levels = np.linspace(-largest, largest, 21)
+    # alike on both sides, so that white is the decision boundary
+    ax.contourf(*ticks, heights, levels, cmap="RdBu_r", alpha=0.55)
+    inside = [level for level in _LEVELS if heights.min() < level < heights.max()]
+    if inside:
+        styles = ["solid" if level == 0 else "dashed" for level in inside]
+        lines = ax.contour(*ticks, heights, inside, colors="0.15", linewidths=1, linestyles=styles)
+        ax.clabel(lines, fmt=_LEVELS, fontsize="small")
+
+
+def _draw_points(ax: Axes, points: np.ndarray, labels: np.ndarray | None) -> None:
+    if labels is None:
+        ax.scatter(*points.T, s=16, color="0.3", edgecolor="white", linewidth=0.5, label="points")
+        return
+    for label, marker in ((1, "o"), (-1, "s")):
+        ax.scatter(
+            *points[labels == label].T,
+            s=16,
+            color=_COLORS[label],
+            edgecolor="white",
+            linewidth=0.5,
+            marker=marker,
+            label=f"class {_LEVELS[label]}",
+        )
+
+
+def _mark_support(ax: Axes, points: np.ndarray, fit: Fit) -> None:
+    groups = {"free": np.asarray(fit.free), "bound": np.asarray(fit.bound)}
+    if groups["free"].all():  # a mark on each point would tell nothing
+        return
+    for (name, group), marker in zip(groups.items(), ("o", "D"), strict=True):
+        if group.any():
+            ax.scatter(
+                *points[group].T,
+                s=60,
+                marker=marker,
+                facecolor="none",
+                edgecolor="black",
+                linewidth=0.8,
+                label=f"{name} support vector",
+            )

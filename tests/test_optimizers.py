@@ -1,0 +1,76 @@
+"""The optimizers of hyperparameters by themselves."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jaxsvm as jsvm
+from jaxsvm.optimizers import GreedyWalk, lbfgs
+
+
+def minimize(function, point, steps, optimizer):
+    """Values at all points that were tried, and the best point."""
+    value_and_grad = jax.value_and_grad(function)
+
+    def step(carry, _):
+        point, state, best = carry
+        value, gradient = value_and_grad(point)
+        updates, state = optimizer.update(gradient, state, point, value=value)
+        best = jax.tree.map(lambda a, b: jnp.where(value < best[1], a, b), (point, value), best)
+        return (optax.apply_updates(point, updates), state, best), value
+
+    start = (point, optimizer.init(point), (point, jnp.inf))
+    (_, _, best), values = jax.jit(lambda c: jax.lax.scan(step, c, None, length=steps))(start)
+    return best, values
+
+
+def rosenbrock(tree):
+    a, b = tree["a"], tree["b"]
+    return jnp.sum(100 * (b - a**2) ** 2 + (1 - a) ** 2)
+
+
+def test_lbfgs_finds_the_end_of_a_curved_valley():
+    start = {"a": jnp.array([-1.2, 0.5]), "b": jnp.array([1.0, -0.3])}
+    (point, value), _ = minimize(rosenbrock, start, 120, lbfgs())
+    assert float(value) < 1e-16
+    np.testing.assert_allclose(point["a"], 1.0, atol=1e-7)
+
+
+def test_lbfgs_is_exact_on_a_quadratic_and_never_moves_further_than_told():
+    rng = np.random.default_rng(0)
+    factor = rng.normal(size=(6, 6))
+    matrix, target = jnp.asarray(factor @ factor.T + np.eye(6)), jnp.asarray(5 * rng.normal(size=6))
+    (point, _), _ = minimize(
+        lambda v: (v - target) @ matrix @ (v - target), jnp.zeros(6), 60, lbfgs()
+    )
+    np.testing.assert_allclose(point, target, atol=1e-7)
+
+    optimizer = lbfgs(max_move=0.25)
+    point, state = jnp.zeros(6), optimizer.init(jnp.zeros(6))
+    for _ in range(12):
+        value, gradient = jax.value_and_grad(lambda v: jnp.sum((v - target) ** 2))(point)
+        updates, state = optimizer.update(gradient, state, point, value=value)
+        assert float(jnp.max(jnp.abs(updates))) <= 0.25 + 1e-12
+        point = point + updates
+
+
+def test_lbfgs_turns_back_from_where_the_function_is_not_finite():
+    def wall(v):  # minus infinity's neighbour: NaN beyond one
+        return jnp.sum(jnp.where(v < 1, -jnp.log1p(-jnp.where(v < 1, v, 0.0)) - 3 * v, jnp.nan))
+
+    (point, value), values = minimize(wall, jnp.array([0.0, 0.2]), 60, lbfgs(max_move=2.0))
+    assert bool(jnp.any(jnp.isnan(values)))  # it has been there
+    np.testing.assert_allclose(point, 2 / 3, atol=1e-6)
+    assert np.isfinite(float(value))
+
+
+def test_bad_walks():
+    with pytest.raises(ValueError, match="`factor` must be greater than one"):
+        GreedyWalk(factor=0.9)
+    with pytest.raises(ValueError, match="`step` must be positive"):
+        GreedyWalk(step=0.0)
+    with pytest.raises(TypeError, match="tuple"):
+        GreedyWalk(linear="loss.C")
+    assert jsvm.optimizers.GreedyWalk is GreedyWalk
