@@ -150,8 +150,8 @@ def run(name: str, criterion: str, method: str, trials: int, max_steps: int) -> 
 
 def table(store: Store) -> str:
     lines = [
-        "Test errors in %: mean ± standard deviation over trials, (best trial), [trial with the best criterion], "
-        "{ensemble of all trials}.",
+        "Test errors in %: mean ± standard deviation over trials, (best trial), [trial with the best "
+        "criterion], {ensemble of all trials}.",
         "",
         "| set | criterion | paper | walk | gradient |",
         "|---|---|---|---|---|",
@@ -165,8 +165,8 @@ def table(store: Store) -> str:
             for method in METHODS:
                 record = store.records.get(f"{name}/{criterion}/{method}")
                 if record is None:
-                    cells.append("–")
-                    costs.append("–")
+                    cells.append("-")
+                    costs.append("-")
                     continue
                 errors = np.array(record["errors"])
                 spread = errors.std(ddof=1) if len(errors) > 1 else 0.0
@@ -175,7 +175,7 @@ def table(store: Store) -> str:
                     f"[{errors[record['best']]:.1f}] {{{record['ensemble']:.1f}}}"
                 )
                 costs.append(f"{record['seconds_per_step']:.4f}")
-            if cells == ["–", "–"]:
+            if cells == ["-", "-"]:
                 continue
             lines.append(
                 f"| {name} | {criterion} | {mean} ± {deviation} ({best}) | {' | '.join(cells)} |"

@@ -74,6 +74,7 @@ class LaplaceEvidence(AbstractFitCriterion):
     def _curvature(self, fit: Fit) -> Float[Array, " n"]:
         loss, weights, y, latent = fit.model.loss, fit.weights, fit.y, fit.latent
         if self.kwok is not None:
+            assert isinstance(loss, Hinge)
             curvature = weights * loss.C * _smooth_hinge_curvature(1 - y * latent, self.kwok)
         elif isinstance(loss, SquaredHinge):
             curvature = weights * loss.C * _smooth_step(1 - y * latent, self.smoothing)

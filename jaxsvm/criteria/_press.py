@@ -8,7 +8,7 @@ from .._results import RESULTS
 from ..losses import LeastSquares, Quadratic
 from ..losses._piecewise import weighted_compliance
 from ._base import AbstractCriterion, evaluation, require_loss
-from ._inverse import inverse_of_definite
+from ._inverse import bordered_inverse
 
 
 class PRESS(AbstractCriterion):
@@ -70,9 +70,6 @@ def _residuals_jvp(primals, tangents):
 
 
 def _projected_inverse(matrix, y, counts, offset: bool):
-    inverse = inverse_of_definite(matrix)
-    if offset:
-        per_offset = inverse @ counts
-        inverse = inverse - jnp.outer(per_offset, per_offset) / (counts @ per_offset)
+    inverse, _ = bordered_inverse(matrix, counts if offset else None)
     dual = inverse @ y
     return dual / jnp.diag(inverse), dual, inverse

@@ -227,8 +227,14 @@ def _map_in_threads(run_one: Callable[[int], Any], count: int) -> list[Any]:
     if count == 1:
         return [run_one(0)]
     first = run_one(0)  # compiles, which the others should not all do again
+    precision = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+
+    def run_in_thread(start):
+        with jax.enable_x64(precision):  # a context of the caller's thread does not reach others
+            return run_one(start)
+
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        return [first, *pool.map(run_one, range(1, count))]
+        return [first, *pool.map(run_in_thread, range(1, count))]
 
 
 def _stack(trees):

@@ -1,0 +1,120 @@
+"""Leave-one-out by linear response: the sets of examples are taken to stay as they are."""
+
+from collections.abc import Callable
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ..fit import Fit
+from ..losses import AbstractPiecewise
+from ..losses._piecewise import weighted_compliance
+from . import scores
+from ._base import AbstractFitCriterion, mean, require_loss
+
+
+class LinearResponse(AbstractFitCriterion):
+    """The leave-one-out score, with latent values `f_i^(-i)` from the fit on all examples.
+
+    When example i leaves, every other example is taken to stay in its group: duals of non-support and
+    bound examples do not change, free ones adapt so that their conditions go on to hold. Then
+    `f_i^(-i) = f_i - dual_i (S_i^2 - c_i)`, where `S_i^2` is the least `l' (K + c) l` over vectors with
+    `l_i = 1` and `l_j = 0` unless j is i or free, and c is the compliance of the free examples: 0 for
+    the hinge, `1/C` for the squared hinge. For a free example `S_i^2 = 1 / [(K + c)_free^-1]_ii`, for a
+    bound one `S_i^2 = k_ii - k_i' K_free^-1 k_i`; with a free offset the `l` sum to zero.
+
+    Opper and Winther, "Gaussian processes and SVM: mean field results and leave-one-out", eqs. 8.26-8.32;
+    for the squared hinge Gold and Sollich, "Model selection for support vector machine classification",
+    below eq. 11. For `LeastSquares` and `Quadratic` it is exact; otherwise it tends to count an error too
+    many, above all where few examples are free. The score "error" is piecewise constant, a smooth one is
+    differentiable but for jumps where an example changes its group.
+
+    **Arguments:** `score`, how `f_i^(-i)` is compared with `y_i`: "error", "hinge", "smooth" (of labels),
+    "squared", "absolute", or a function of `(y, f)`. For all losses of linear and quadratic pieces.
+    """
+
+    scoring: str | Callable = eqx.field(static=True)
+
+    def __init__(self, score: str | Callable = "error"):
+        scores.by_name(score)
+        self.scoring = score
+
+    def check(self, model, x, y):
+        """The groups are those of a loss made of linear and quadratic pieces."""
+        hint = "use `LeaveOneOut` or `CrossValidation` for other losses"
+        require_loss(self, model, AbstractPiecewise, hint)
+        scores.check(self.scoring, model.loss)
+
+    def score(self, gram, fit):
+        """The mean score of the examples left out."""
+        left_out = linear_response(gram, fit)
+        return mean(scores.by_name(self.scoring)(fit.y, left_out), fit.weights)
+
+
+def linear_response(gram: Float[Array, "n n"], fit: Fit) -> Float[Array, " n"]:
+    """The latent values `f_i^(-i)` of each example when it is left out, by linear response.
+
+    Where a free offset loses its last free example it is taken to stay.
+
+    **Arguments:** `gram`, the Gram matrix; `fit`, of a loss made of linear and quadratic pieces.
+
+    **Returns:** a vector of latent values.
+    """
+    loss = fit.model.loss
+    assert isinstance(loss, AbstractPiecewise)
+    compliance = weighted_compliance(loss, fit.weights, gram.dtype)
+    compliance = jnp.where(fit.free, compliance, 0.0)
+    squared_spans = _squared_spans(fit.model.offset, gram + jnp.diag(compliance), fit.free)
+    return fit.latent - fit.dual * (squared_spans - compliance)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _squared_spans(
+    offset: bool, matrix: Float[Array, "n n"], free: Bool[Array, " n"]
+) -> Float[Array, " n"]:
+    """`S_i^2 = min l' matrix l` for each example, which is the distance of `x_i` from the free ones.
+
+    At the minimum the derivative is `l' dmatrix l`, since `l` itself need not be differentiated.
+    """
+    spanning = _spanning(offset, matrix, free)
+    return jnp.sum((spanning @ matrix) * spanning, axis=1)
+
+
+@_squared_spans.defjvp
+def _squared_spans_jvp(offset, primals, tangents):
+    matrix, free = primals
+    spanning = _spanning(offset, matrix, free)
+    change = jnp.sum((spanning @ tangents[0]) * spanning, axis=1)
+    return _squared_spans(offset, matrix, free), change
+
+
+def _spanning(offset: bool, matrix, free) -> Float[Array, "n n"]:
+    """The minimizing vectors `l`, one in each row.
+
+    A jitter of `4 n eps` times the mean variance makes singular systems solvable. It moves `l` only in
+    directions in which `l' matrix l` is flat.
+    """
+    examples, dtype = matrix.shape[0], matrix.dtype
+    eye = jnp.eye(examples, dtype=dtype)
+    mask = free.astype(dtype)
+    amplitude = jnp.mean(jnp.diag(matrix))
+    jitter = 4 * examples * float(jnp.finfo(dtype).eps) * amplitude
+    masked = mask[:, None] * matrix * mask[None, :]
+    factor = jax.lax.linalg.cholesky(masked + jnp.diag(jnp.where(free, jitter, amplitude)))
+    rights = mask[:, None] * jnp.where(free[None, :], eye, matrix)
+    answers = jax.scipy.linalg.cho_solve((factor, True), rights).T
+    own = jnp.zeros_like(mask)
+    if offset:
+        per_offset = jax.scipy.linalg.cho_solve((factor, True), mask)
+        total = jnp.sum(per_offset)
+        column = per_offset / jnp.where(total > 0, total, 1.0)
+        projected = answers - jnp.sum(answers, axis=1)[:, None] * column[None, :]
+        # the last free example has no other to take its share of the offset's condition
+        alone = free & (jnp.sum(mask) == 1)
+        answers, own = jnp.where(alone[:, None], answers, projected), column
+    pivots = jnp.where(free, jnp.diag(answers), 1.0)
+    return jnp.where(
+        free[:, None], answers / pivots[:, None], eye - answers - jnp.broadcast_to(own, eye.shape)
+    )

@@ -1,0 +1,209 @@
+"""The radius-margin bound."""
+
+from functools import partial
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from .._results import RESULTS
+from ..fit import fit_gram
+from ..losses import Hinge, SquaredHinge
+from ._base import AbstractCriterion, evaluation, is_usable, memory_of, require_loss
+
+_BALLS = ("exact", "bound")
+
+
+class RadiusMargin(AbstractCriterion):
+    """The radius-margin bound `R^2 / n sum_i alpha_i` on the leave-one-out error.
+
+    R is the radius of the smallest ball in feature space that holds all examples, and `alpha = |dual|`.
+    Gold and Sollich, "Model selection for support vector machine classification", eq. 9. For the squared
+    hinge the feature space is that of the kernel `K + 1/C`, in which the machine has a hard margin. With
+    `ball="exact"` R is differentiable but for kinks where another example comes to lie on the ball.
+
+    **Arguments:** `ball`: "exact" for the smallest ball, `R^2 = max_b sum_i b_i K_ii - b' K b` over `b >= 0`
+    with sum one; or "bound" for `max_i K_ii`, that of a ball around the origin, which is all the
+    same for a stationary kernel but for what a `Constant` kernel adds to it. `max_iterations`, of the
+    search for the smallest ball.
+    """
+
+    ball: str = eqx.field(static=True)
+    max_iterations: int = eqx.field(static=True)
+
+    def __init__(self, ball: str = "exact", max_iterations: int = 100):
+        if ball not in _BALLS:
+            raise ValueError(f'`ball` must be "exact" or "bound", not {ball!r}')
+        self.ball = ball
+        self.max_iterations = int(max_iterations)
+
+    def check(self, model, x, y):
+        """The bound is for machines with a margin."""
+        hint = "use `LinearResponse` or `CrossValidation` for other losses"
+        require_loss(self, model, (Hinge, SquaredHinge), hint)
+
+    def evaluate(self, model, x, y, weights, memory=None):
+        """The fit, the ball, and their product."""
+        gram = model.kernel.matrix(x, x, same=True)
+        fitted = fit_gram(model, gram, x, y, weights, memory)
+        loss, counts = model.loss, weights > 0
+        compliance = 1 / loss.C if isinstance(loss, SquaredHinge) else 0.0
+        heights = jnp.diag(gram) + compliance
+        if self.ball == "bound":
+            radius = jnp.max(jnp.where(counts, heights, -jnp.inf))
+            result = fitted.result
+        else:
+            # an example of weight two is two rows, each with a 1/C of its own
+            matrix = gram + jnp.diag(jnp.where(counts, compliance / _safe(weights, counts), 0.0))
+            found = enclosing_ball(matrix, heights, counts, self.max_iterations)
+            share = jax.lax.stop_gradient(found.share)
+            # the envelope theorem: at the maximum the derivative is that of the objective alone
+            radius = share @ heights - share @ (matrix @ share)
+            result = jnp.where(is_usable(fitted.result), found.result, fitted.result)
+        value = radius * jnp.sum(jnp.abs(fitted.dual)) / jnp.sum(weights)
+        return evaluation(value, result, memory_of(fitted))
+
+
+def _safe(weights, counts):
+    return jnp.where(counts, weights, 1.0)
+
+
+class Ball(NamedTuple):
+    """The smallest ball: its center is the mean of the examples with these shares.
+
+    `gap` is how far `R^2` can be from its maximum, relative to the largest squared distance of an example
+    from the mean of all, which is at most four times `R^2`.
+    """
+
+    share: Float[Array, " n"]
+    gap: Float[Array, ""]
+    iterations: Int[Array, ""]
+    result: Int[Array, ""]
+
+
+class _State(NamedTuple):
+    share: Float[Array, " n"]
+    slack: Float[Array, " n"]  # level - gradient, positive
+    level: Float[Array, ""]
+    iterations: Int[Array, ""]
+    sound: Bool[Array, ""]
+
+
+def enclosing_ball(
+    matrix: Float[Array, "n n"],
+    heights: Float[Array, " n"],
+    counts: Bool[Array, " n"],
+    max_iterations: int = 100,
+) -> Ball:
+    """Maximize `heights' b - b' matrix b` over `b >= 0` with sum one, by an interior-point method.
+
+    Some 5 to 15 Cholesky factorizations, whatever the matrix, which may be singular. No derivatives
+    pass through.
+
+    **Arguments:** `matrix`, positive semi-definite; `heights`, its diagonal for a ball; `counts`, which
+    examples the ball must hold; `max_iterations`.
+
+    **Returns:** a `Ball`. Its gap is verified: at most 1e-12 in float64, some units of rounding in float32
+    or where the examples are near to each other but far from the origin; else the result is
+    `RESULTS.iteration_limit`.
+    """
+    run = partial(_enclosing_ball, max_iterations=max_iterations)
+    if jax.default_backend() == "cpu":
+        # as the solvers: each member of a batch for as long as it needs
+        run = jax.custom_batching.sequential_vmap(run)
+    return run(*jax.lax.stop_gradient((matrix, heights, counts)))
+
+
+def _enclosing_ball(matrix, heights, counts, *, max_iterations: int) -> Ball:
+    examples, dtype = matrix.shape[0], matrix.dtype
+    epsilon = float(jnp.finfo(dtype).eps)
+    matrix, heights, scale = _centered(matrix, heights, counts)
+    rounding = epsilon * jnp.maximum(1.0, scale)
+    tolerance = jnp.maximum(2.5e-13, 8 * rounding)
+    jitter = 4 * examples * rounding
+
+    def gradient(share):
+        return heights - 2 * (matrix @ share)
+
+    def body(state):
+        share, slack = state.share, state.slack
+        root = jnp.sqrt(share / slack)
+        scaled = 2 * root[:, None] * matrix * root[None, :]
+        factor = jax.lax.linalg.cholesky(scaled + jnp.diag(1 + 2 * jitter * root**2))
+
+        def solve(right):
+            return root * jax.scipy.linalg.cho_solve((factor, True), root * right)
+
+        per_level = solve(jnp.ones_like(share))
+
+        def direction(wanted):
+            """The changes after which `share * slack` would be `wanted` more, to first order."""
+            change = solve(wanted / share)
+            level = jnp.sum(change) / jnp.sum(per_level)
+            change = change - level * per_level
+            return change, 2 * (matrix @ change) + level, level
+
+        now = share * slack
+        mean = jnp.mean(now)
+        share_change, slack_change, _ = direction(-now)
+        reach = jnp.minimum(_reach(share, share_change), _reach(slack, slack_change))
+        ahead = jnp.mean((share + reach * share_change) * (slack + reach * slack_change))
+        target = (ahead / mean) ** 3 * mean
+        # Mehrotra's corrector: the product of both changes, which the first order leaves out
+        share_change, slack_change, level = direction(target - now - share_change * slack_change)
+        reach = jnp.minimum(_reach(share, share_change), _reach(slack, slack_change))
+        reach = jnp.minimum(1.0, (1 - 0.1 * jnp.minimum(0.1, mean) ** 0.5) * reach)
+        moved = _State(
+            share=share + reach * share_change,
+            slack=slack + reach * slack_change,
+            level=state.level + reach * level,
+            iterations=state.iterations + 1,
+            sound=jnp.array(True),
+        )
+        sound = jnp.all(jnp.isfinite(moved.share) & (moved.share > 0) & (moved.slack > 0))
+        kept = state._replace(sound=jnp.array(False))
+        return jax.tree.map(lambda a, b: jnp.where(sound, a, b), moved, kept)
+
+    def unfinished(state):
+        gap = state.share @ state.slack
+        return state.sound & (gap > tolerance) & (state.iterations < max_iterations)
+
+    share = jnp.full(examples, 1 / examples, dtype)
+    level = jnp.max(gradient(share)) + 1
+    start = _State(share, level - gradient(share), level, jnp.array(0), jnp.array(True))
+    last = jax.lax.while_loop(unfinished, body, start)
+    share = jnp.where(counts, last.share, 0.0)
+    share = share / jnp.sum(share)
+    slope = gradient(share)
+    gap = jnp.max(slope) - share @ slope
+    found = gap <= 4 * tolerance
+    result = jnp.where(found, RESULTS.successful, RESULTS.iteration_limit)
+    return Ball(share, gap, last.iterations, result)
+
+
+def _centered(matrix, heights, counts):
+    """The problem with the examples' mean as origin and the largest squared distance from it as unit.
+
+    **Returns:** matrix, heights, and how much larger the matrix was before.
+    """
+    part = counts / jnp.sum(counts)
+    part = part.astype(matrix.dtype)
+    means = matrix @ part
+    moved = matrix - means[:, None] - means[None, :] + part @ means
+    moved = jnp.where(counts[:, None] & counts[None, :], moved, 0.0)
+    # the objective of shares with sum one stays the same
+    moved_heights = heights - 2 * means + part @ means
+    unit = jnp.max(jnp.where(counts, moved_heights, 0.0))
+    unit = jnp.where(unit > 0, unit, 1.0)
+    # what does not count is put far inside the ball: its share goes to zero
+    moved_heights = jnp.where(counts, moved_heights / unit, -1.0)
+    return moved / unit, moved_heights, jnp.max(jnp.abs(matrix)) / unit
+
+
+def _reach(values, changes) -> Float[Array, ""]:
+    """The longest step, up to one, that keeps all values from becoming negative."""
+    falling = changes < 0
+    ratios = jnp.where(falling, -values / jnp.where(falling, changes, -1.0), 1.0)
+    return jnp.minimum(1.0, jnp.min(ratios))
