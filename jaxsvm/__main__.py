@@ -1,78 +1,186 @@
-"""`python -m jaxsvm`: generate Twonorm, fit a support vector machine, and say what was found."""
+"""`python -m jaxsvm`: tune a support vector machine with relevance determination, and say what was found."""
 
 import argparse
+import textwrap
 import time
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from . import __version__, datasets, fit, kernels, losses
+from . import (
+    __version__,
+    criteria,
+    datasets,
+    fit,
+    freeze,
+    frozen,
+    kernels,
+    losses,
+    parameters,
+    select,
+)
+from ._results import RESULTS
+from .criteria import priors
 from .machine import KernelMachine
+
+_CRITERIA = {
+    "laplace": ("hinge", "the Laplace approximation of the evidence"),
+    "laplace2": ("squared hinge", "the same for the squared hinge"),
+    "gacv": ("hinge", "generalized approximate cross-validation"),
+    "span": ("squared hinge", "the smoothed span estimate of the leave-one-out error"),
+    "radius": ("squared hinge", "the radius-margin bound"),
+    "response": ("hinge", "leave-one-out by linear response, smoothed"),
+    "cv": ("hinge", "five-fold cross-validation, smoothed"),
+    "press": ("least squares", "leave-one-out squared error"),
+    "press-prior": ("least squares", "the same with a prior over relevances"),
+}
+_DATA = ("twonorm", "ringnorm", "waveform", "wdbc")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the demonstration with the given command-line arguments."""
-    parser = argparse.ArgumentParser(prog="python -m jaxsvm", description=__doc__)
-    parser.add_argument(
-        "--examples", type=_positive(int), default=400, metavar="N", help="to train on"
+    rows = [f"  {name:12s} {text} ({loss})" for name, (loss, text) in _CRITERIA.items()]
+    parser = argparse.ArgumentParser(
+        prog="python -m jaxsvm",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=textwrap.dedent("""\
+            Tune a support vector machine with one lengthscale for each input (automatic relevance
+            determination), amplitude, offset and C by minimizing a criterion from several starts, and
+            print what was found: errors before and after, support vectors, relevances, times."""),
+        epilog="criteria:\n" + "\n".join(rows),
     )
     parser.add_argument(
-        "--C", type=_positive(float), default=1.0, help="the penalty of the hinge loss"
+        "--data", default="twonorm", choices=_DATA, help="what to learn (wdbc needs scikit-learn)"
     )
     parser.add_argument(
-        "--lengthscale", type=_positive(float), default=5.0, help="of the RBF kernel"
+        "--criterion", default="laplace", choices=_CRITERIA, help="what to minimize"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the generated data")
+    parser.add_argument(
+        "--examples", type=_at_least(10, int), default=300, metavar="N", help="to train on"
+    )
+    parser.add_argument("--restarts", type=_at_least(1, int), default=4, metavar="R", help="starts")
+    parser.add_argument(
+        "--steps", type=_at_least(1, int), default=60, metavar="S", help="of each start, at most"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the data and the starts")
     parser.add_argument("--version", action="version", version=f"jaxsvm {__version__}")
     chosen = parser.parse_args(arguments)
-    if chosen.examples < 10:
-        parser.error("argument --examples: ten examples are the least, so that both classes occur")
     with jax.enable_x64(True):
-        print(_report(chosen))
+        try:
+            data = _load(chosen)
+        except (ImportError, ValueError) as error:
+            parser.error(str(error))
+        print(_report(chosen, *data))
 
 
-def _report(chosen) -> str:
-    train_key, test_key = jax.random.split(jax.random.key(chosen.seed))
-    x, y = datasets.twonorm(chosen.examples, key=train_key)
-    x_test, y_test = datasets.twonorm(7000, key=test_key)
-    kernel = kernels.RBF(chosen.lengthscale) + kernels.Constant(0.1)
-    model = KernelMachine(kernel, losses.Hinge(chosen.C))
+def _load(chosen):
+    """Training and test data, standardized by the training part."""
+    key = jax.random.key(chosen.seed)
+    if chosen.data == "wdbc":
+        x, y = (np.asarray(array) for array in datasets.wdbc())
+        if chosen.examples > len(y) - 100:
+            raise ValueError(
+                f"argument --examples: wdbc has {len(y)} examples, 100 of them to test"
+            )
+    else:
+        x, y = (
+            np.asarray(array)
+            for array in getattr(datasets, chosen.data)(chosen.examples + 5000, key=key)
+        )
+    order = np.random.default_rng(chosen.seed).permutation(len(y))
+    train, test = order[: chosen.examples], order[chosen.examples :]
+    if len(set(y[train])) < 2:
+        raise ValueError("argument --examples: all of them are of one class, take more")
+    center, scale = x[train].mean(axis=0), x[train].std(axis=0)
+    x = (x - center) / np.where(scale > 0, scale, 1.0)
+    return x[train], y[train], x[test], y[test]
 
-    first, fitted = _timed(lambda: fit(model, x, y))
-    again, fitted = _timed(lambda: fit(model, x, y))
-    slope, gradient = _timed(lambda: jax.grad(lambda m: jnp.mean(fit(m, x, y).latent ** 2))(model))
-    errors = [100 * float(jnp.mean(fitted.predict(a) != b)) for a, b in ((x, y), (x_test, y_test))]
-    rows = [
-        ("training error", f"{errors[0]:.2f} %"),
-        ("test error", f"{errors[1]:.2f} %  (7000 examples; the best possible is 2.28 %)"),
-        ("support vectors", f"{int(fitted.support.sum())}  ({int(fitted.free.sum())} marginal, "
-         f"{int(fitted.bound.sum())} at the bound)"),
-        ("optimality", f"KKT residual {float(fitted.stats.kkt_residual):.1e}, duality gap "
-         f"{float(fitted.stats.duality_gap):.1e}"),
-        ("sensitivity", f"d mean(f^2) / d ln C = {float(gradient.loss.log_C):+.3f}, d / d ln lengthscale = "
-         f"{float(gradient.kernel.left.log_lengthscale):+.3f}"),
-        ("time", f"{1e3 * again:.1f} ms in {int(fitted.stats.iterations)} Newton steps  (first call "
-         f"{first:.1f} s with compilation, gradient {slope:.1f} s with compilation)"),
-    ]  # fmt: skip
-    title = (
-        f"Twonorm, {chosen.examples} examples, 20 inputs: hinge loss with C = {chosen.C:g}, "
-        f"RBF kernel with lengthscale {chosen.lengthscale:g}"
+
+def _machine(loss: str, inputs: int) -> KernelMachine:
+    lengthscale = jnp.full(inputs, np.sqrt(inputs))
+    if loss == "least squares":
+        model = KernelMachine(kernels.RBF(lengthscale), losses.LeastSquares(1.0), offset=True)
+        return freeze(model, "kernel.variance")  # C does the same
+    kernel = kernels.RBF(lengthscale) + kernels.Constant(0.1)
+    return KernelMachine(kernel, losses.Hinge(1.0) if loss == "hinge" else losses.SquaredHinge(1.0))
+
+
+def _bounds(model: KernelMachine) -> dict[str, tuple[float, float]]:
+    """Wide ones; amplitudes have one since the Laplace evidence of a huge one is wrong, and the best."""
+    ranges = {"lengthscale": (0.05, 100.0), "variance": (1e-3, 100.0), "C": (1e-3, 1e4)}
+    free = [name for name in parameters(model) if name not in frozen(model)]
+    return {name: ranges[name.rsplit(".")[-1]] for name in free}
+
+
+def _criterion(name: str):
+    relevance_prior = criteria.Regularized(
+        criteria.PRESS(), priors.Gaussian(), "kernel.lengthscale", priors.relevance
     )
-    return "\n".join([title, "-" * len(title), *(f"{name:16s} {text}" for name, text in rows)])
+    return {
+        "laplace": criteria.LaplaceEvidence(),
+        "laplace2": criteria.LaplaceEvidence(),
+        "gacv": criteria.GACV(),
+        "span": criteria.Span(),
+        "radius": criteria.RadiusMargin(),
+        "response": criteria.LinearResponse("smooth"),
+        "cv": criteria.CrossValidation(5, "smooth"),
+        "press": criteria.PRESS(),
+        "press-prior": relevance_prior,
+    }[name]
 
 
-def _timed(function):
-    start = time.perf_counter()
-    answer = jax.block_until_ready(function())
-    return time.perf_counter() - start, answer
+def _report(chosen, x, y, x_test, y_test) -> str:
+    loss, what = _CRITERIA[chosen.criterion]
+    model = _machine(loss, x.shape[1])
+    criterion = _criterion(chosen.criterion)
+    name = next(n for n in parameters(model) if n.endswith("lengthscale"))
+
+    begin = time.perf_counter()
+    found = select(
+        model, x, y, criterion, restarts=chosen.restarts, key=jax.random.key(chosen.seed),
+        starts=0.5, bounds=_bounds(model), max_steps=chosen.steps,
+    )  # fmt: skip
+    seconds = time.perf_counter() - begin
+    before, after = fit(model, x, y, tolerance=1e-7), found.fit(tolerance=1e-7)
+    old, new = (
+        f"{100 * float(np.mean(np.asarray(f.predict(x_test)) != y_test)):.2f} %"
+        for f in (before, after)
+    )
+    codes = [RESULTS(int(code)) for code in found.results]
+    ends = ", ".join(f"{codes.count(c)} {c.name}" for c in RESULTS if c in codes)
+    scalars = [f"{n} {float(v):.3g}" for n, v in parameters(found.model).items() if v.ndim == 0]
+    rows = [
+        ("test error", f"{new}  (before tuning {old}; {len(y_test)} examples)"),
+        ("criterion", f"{float(found.value):.4f}  (before tuning {float(criterion(model, x, y)):.4f})"),
+        ("support vectors", f"{int(after.support.sum())} of {len(y)}  ({int(after.free.sum())} free, "
+         f"{int(after.bound.sum())} at the bound)"),
+        ("parameters", ", ".join(scalars)),
+        ("starts", f"{ends}; best no. {found.best}"),
+        ("time", f"{seconds:.1f} s with compilation for {int(found.history.steps.sum())} steps"),
+    ]  # fmt: skip
+    title = f"{chosen.data}, {len(y)} examples, {x.shape[1]} inputs, {loss} loss: {what}"
+    lines = [title, "-" * len(title), *(f"{label:16s} {text}" for label, text in rows)]
+    return "\n".join([*lines, *_relevances(np.asarray(parameters(found.model)[name]))])
 
 
-def _positive(kind):
+def _relevances(lengthscales) -> list[str]:
+    relevance = 1 / lengthscales**2
+    relevance = relevance / relevance.max()
+    order = np.argsort(-relevance)[:8]
+    lines = [f"most relevant of {len(relevance)} inputs (1 / lengthscale^2, largest = 1):"]
+    for place in order:
+        bar = "#" * max(round(30 * float(relevance[place])), 1)
+        lines.append(f"  input {place:3d}  {relevance[place]:8.2g}  {bar}")
+    return lines
+
+
+def _at_least(least, kind):
     def convert(text):
         value = kind(text)
-        if not value > 0:
-            raise argparse.ArgumentTypeError(f"must be positive, but is {text}")
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, but is {text}")
         return value
 
     convert.__name__ = kind.__name__  # argparse names it in its messages

@@ -1,5 +1,6 @@
 """Fitting a kernel machine, and what a fit is."""
 
+import dataclasses
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -158,7 +159,7 @@ def fit(
     fitted = _fit(
         plain, x.astype(dtype), y.astype(dtype), weights, start, options, init is not None
     )
-    fitted = eqx.tree_at(lambda f: f.model, fitted, model)
+    fitted = dataclasses.replace(fitted, model=model)
     return _raise_on_failure(fitted) if throw else fitted
 
 
@@ -272,4 +273,4 @@ def _raise_on_failure(fitted: Fit) -> Fit:
         )
 
     dual = raise_on_failure(fitted.dual, fitted.result, details)
-    return eqx.tree_at(lambda f: f.dual, fitted, dual)
+    return dataclasses.replace(fitted, dual=dual)

@@ -1,4 +1,4 @@
-"""Shared settings: double precision, no silent broadcasting, one compilation cache for all workers."""
+"""Shared settings: double precision, no silent broadcasting, quick compilation, one cache of it for all."""
 
 import atexit
 import os
@@ -6,6 +6,12 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+
+# Nearly all the time of these tests goes into compiling programs that then run for milliseconds.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+)
 
 import jax
 import pytest

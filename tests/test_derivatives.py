@@ -1,5 +1,7 @@
 """Derivatives of a fit: against central differences, forward and in reverse, first and second."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,6 +34,7 @@ LOSSES = [
     losses.Laplacian(1.0),
     losses.Quadratic(0.1),
 ]
+SECOND_WITH_OFFSET = {type(loss) for loss in LOSSES[::2]}
 KERNELS = {
     "rbf": kernels.RBF(jnp.array([1.0, 2.0, 1.5]), 1.3) + kernels.Constant(0.5),
     "composed": kernels.Matern32(1.2) * kernels.Polynomial(2, 1.0, 0.3) + kernels.White(0.05),
@@ -74,8 +77,10 @@ def test_hyperparameters(loss, kernel, offset):
     model = jsvm.KernelMachine(KERNELS[kernel], loss, offset=offset)
     y = LABELS if loss.is_classifier else TARGETS
     vector, unravel = ravel_pytree(model)
+    # second derivatives once for each loss, half of them with an offset
+    second = offset == (type(loss) in SECOND_WITH_OFFSET)
     check_gradient(
-        lambda v: probe(jsvm.fit(unravel(v), X, y, throw=False, tolerance=1e-13)), vector
+        lambda v: probe(jsvm.fit(unravel(v), X, y, throw=False, tolerance=1e-13)), vector, second
     )
 
 
@@ -87,9 +92,11 @@ def test_data_and_weights(loss):
         lambda x: probe(jsvm.fit(model, X.at[:9].set(x.reshape(9, 3)), y, throw=False)),
         X[:9].ravel(),
     )
-    check_gradient(lambda w: probe(jsvm.fit(model, X, y, weights=w, throw=False)), WEIGHTS)
-    if not loss.is_classifier:
-        check_gradient(lambda t: probe(jsvm.fit(model, X, t, throw=False)), TARGETS)
+    if loss.is_classifier:
+        check_gradient(lambda w: probe(jsvm.fit(model, X, y, weights=w, throw=False)), WEIGHTS)
+        return
+    both = jnp.concatenate([TARGETS, WEIGHTS])
+    check_gradient(lambda v: probe(jsvm.fit(model, X, v[:N], weights=v[N:], throw=False)), both)
 
 
 def test_predictions_at_new_points():
@@ -106,18 +113,21 @@ def test_where_few_examples_are_free_of_many():
     """The systems are gathered into one of several sizes; each has the same derivative."""
     x, y = jsvm.datasets.twonorm(150, key=jax.random.key(0))
     kernel = kernels.RBF(4.0) + kernels.Constant(0.1)
+    _, unravel = ravel_pytree(jsvm.KernelMachine(kernel, losses.Hinge(1.0)))
+
+    @jax.jit
+    @partial(jax.value_and_grad, has_aux=True)
+    def run(v):
+        fitted = jsvm.fit(unravel(v), x, y, throw=False)
+        return jnp.sum(jnp.tanh(fitted.latent)), jnp.sum(fitted.free)
+
     free = []
     for C in (0.02, 0.3, 10.0):
-        vector, unravel = ravel_pytree(jsvm.KernelMachine(kernel, losses.Hinge(C)))
-
-        def value(v, unravel=unravel):
-            return jnp.sum(jnp.tanh(jsvm.fit(unravel(v), x, y, throw=False).latent))
-
-        free.append(int(jsvm.fit(unravel(vector), x, y).free.sum()))
-        expected = reference.central_difference(jax.jit(value), vector)
-        np.testing.assert_allclose(
-            jax.jit(jax.grad(value))(vector), expected, atol=1e-6 * np.abs(expected).max()
-        )
+        vector, _ = ravel_pytree(jsvm.KernelMachine(kernel, losses.Hinge(C)))
+        (_, count), gradient = run(vector)
+        free.append(int(count))
+        expected = reference.central_difference(lambda v: run(v)[0][0], vector)
+        np.testing.assert_allclose(gradient, expected, atol=1e-6 * np.abs(expected).max())
     assert free[0] < 20 and free[-1] > 40
 
 
@@ -165,3 +175,21 @@ def test_vmapped_gradients_leave_a_bad_member_alone():
         alone = jax.value_and_grad(value)(penalties[i])
         np.testing.assert_allclose([batch[0][i], batch[1][i]], alone, rtol=1e-10)
     assert np.isnan(batch[1][1])
+
+
+@pytest.mark.parametrize("offset", [False, True])
+def test_gradient_of_a_batch_that_gathers_its_free_examples(offset):
+    """Beyond 64 examples systems are reduced by a branch, which vmap and transposition must survive."""
+    x, y = jsvm.datasets.twonorm(100, key=jax.random.key(0))
+    kernel = jsvm.kernels.RBF(4.0) + jsvm.kernels.Constant(0.1)
+    model = jsvm.KernelMachine(kernel, jsvm.losses.Hinge(1.0), offset=offset)
+    weights = jnp.ones((3, 100)).at[0, :5].set(0.0).at[1, 5:20].set(2.0)
+
+    def one(model, weights):
+        return jnp.sum(jsvm.fit(model, x, y, weights=weights, throw=False).latent ** 2)
+
+    together = jax.jit(jax.grad(lambda m: jnp.sum(jax.vmap(lambda w: one(m, w))(weights))))(model)
+    single = jax.jit(jax.grad(one))
+    apart = jax.tree.map(lambda *leaves: sum(leaves), *(single(model, w) for w in weights))
+    for got, wanted in zip(jax.tree.leaves(together), jax.tree.leaves(apart), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9)

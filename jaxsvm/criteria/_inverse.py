@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-
 _BLOCK = 256  # below this a triangular solve is as fast as the products that would replace it
 
 
@@ -71,7 +70,7 @@ def _inverse_diagonal_jvp(primals, tangents):
 def bordered_inverse(
     matrix: Float[Array, "n n"], border: Float[Array, " n"] | None
 ) -> tuple[Float[Array, "n n"], Float[Array, " n"] | None]:
-    """The n x n block of `[[matrix, border], [border', 0]]^-1`, and the first n entries of its last column."""
+    """The n x n block P of `[[matrix, border], [border', 0]]^-1`, and the rest q of its last column."""
     inverse = inverse_of_definite(matrix)
     if border is None:
         return inverse, None

@@ -113,7 +113,8 @@ def prune(
     prior, `-dQ/deta_i < xi / zeta` with the effective weights `xi = N / Omega`, `zeta = n / 2Q`, and if the
     regularized criterion (at an unchanged N) gets no worse. Inputs are tried one after the other, the
     least relevant first. Cawley and Talbot, "Preventing over-fitting during model selection via Bayesian
-    regularisation of the hyper-parameters", sec. 4.2. Select again afterwards, and prune again, until nothing changes.
+    regularisation of the hyper-parameters", sec. 4.2. Select again afterwards, and prune again, until
+    nothing changes.
 
     **Arguments:** `criterion`, `Regularized` with `priors.Laplace()` on the relevances of one
     parameter with one lengthscale for each input; `model`; `x`, `y`, `weights`, the data.

@@ -1,7 +1,7 @@
 """What every kernel is, and the algebra of kernels."""
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -16,6 +16,9 @@ class AbstractKernel(eqx.Module):
     Kernels are added and multiplied with `+` and `*`; a number stands for a `Constant` kernel, whose
     variance is a hyperparameter like any other (freeze it to keep it).
     """
+
+    # NumPy leaves `array * kernel` to the kernel, instead of making an array of kernels
+    __array_ufunc__: ClassVar[None] = None
 
     @abc.abstractmethod
     def matrix(
@@ -53,7 +56,13 @@ class AbstractKernel(eqx.Module):
 
     def __call__(self, x1: Float[Array, " d"], x2: Float[Array, " d"]) -> Float[Array, ""]:
         """The covariance `k(x1, x2)` of two single points."""
-        return self.matrix(jnp.atleast_1d(x1)[None], jnp.atleast_1d(x2)[None], same=False)[0, 0]
+        first, second = jnp.atleast_1d(x1), jnp.atleast_1d(x2)
+        if first.ndim != 1 or first.shape != second.shape:
+            raise ValueError(
+                f"a covariance is of two points with the same inputs, but they have shapes {first.shape} "
+                f"and {second.shape}; for lists of points use `gram` or `cross`"
+            )
+        return self.cross(first[None], second[None])[0, 0]
 
     def __add__(self, other):
         return _combine(Sum, self, other)
@@ -98,6 +107,13 @@ class Product(AbstractKernel):
     def diagonal(self, x):
         """Variances of a list of points."""
         return self.left.diagonal(x) * self.right.diagonal(x)
+
+
+def require_kernel(value: Any) -> AbstractKernel:
+    """The value itself if it is a kernel, else an error."""
+    if not isinstance(value, AbstractKernel):
+        raise TypeError(f"a kernel is needed, not {value!r}")
+    return value
 
 
 def _combine(operation, left, right):

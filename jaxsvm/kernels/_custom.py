@@ -106,8 +106,13 @@ class Custom(AbstractKernel):
 
     def _value(self, a, b):
         value = self.function(a, b)
+        if not eqx.is_array_like(value):
+            raise TypeError(
+                f"a custom kernel must give one number for two points, but gives {value!r}"
+            )
         if jnp.ndim(value) != 0:
             raise ValueError(
-                f"a custom kernel must give one number for two points, but gives shape {value.shape}"
+                "a custom kernel must give one number for two points, but gives shape "
+                f"{jnp.shape(value)}"
             )
-        return value
+        return jnp.asarray(value, jnp.result_type(value, a))  # whole numbers are numbers too

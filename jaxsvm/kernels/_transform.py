@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._parameters import natural, positive
-from ._base import AbstractKernel
+from ._base import AbstractKernel, require_kernel
 from ._custom import Callable
 from ._distances import scale_inputs
 
@@ -28,7 +28,7 @@ class ARD(AbstractKernel):
     log_lengthscale: Float[Array, " d"]
 
     def __init__(self, kernel: AbstractKernel, lengthscale):
-        self.kernel = kernel
+        self.kernel = require_kernel(kernel)
         self.log_lengthscale = positive(lengthscale, "lengthscale", most_axes=1)
         if self.log_lengthscale.ndim != 1:
             raise ValueError("`lengthscale` must be a vector with one entry for each input")
@@ -59,7 +59,7 @@ class Subspace(AbstractKernel):
     inputs: tuple[int, ...] = eqx.field(static=True)
 
     def __init__(self, kernel: AbstractKernel, inputs: Sequence[int]):
-        self.kernel = kernel
+        self.kernel = require_kernel(kernel)
         try:
             self.inputs = tuple(operator.index(i) for i in inputs)
         except TypeError as error:
@@ -94,7 +94,7 @@ class Transform(AbstractKernel):
     function: Callable
 
     def __init__(self, kernel: AbstractKernel, function: Any, parameters: Any = None):
-        self.kernel = kernel
+        self.kernel = require_kernel(kernel)
         self.function = Callable(function, parameters)
 
     def matrix(self, x1, x2, same):

@@ -1,5 +1,6 @@
 """Choosing hyperparameters by a criterion, from many starts."""
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -233,8 +234,17 @@ def _map_in_threads(run_one: Callable[[int], Any], count: int) -> list[Any]:
         with jax.enable_x64(precision):  # a context of the caller's thread does not reach others
             return run_one(start)
 
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with _one_blas_thread(), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         return [first, *pool.map(run_in_thread, range(1, count))]
+
+
+def _one_blas_thread():
+    """Where it can be told: linear algebra with threads of its own would fight over the same cores."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:  # it comes with scikit-learn
+        return contextlib.nullcontext()
+    return threadpool_limits(1)
 
 
 def _stack(trees):

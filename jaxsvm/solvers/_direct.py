@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from .._results import RESULTS
 from ..losses._piecewise import AbstractPiecewise, weighted_compliance
+from ._optimality import largest_residual, piecewise_residual
 from ._system import reduced_solve
 from ._types import Options, Problem, Solution
 
@@ -36,8 +37,7 @@ def solve_quadratic(problem: Problem, options: Options) -> Solution:
             coarse=True,
         )
 
-    variances = jnp.diag(gram)
-    lift = 4 * y.shape[0] * jnp.finfo(dtype).eps * jnp.mean(variances)
+    lift = 4 * y.shape[0] * jnp.finfo(dtype).eps * jnp.mean(jnp.diag(gram))
     plain = solve(None, 1)
     # a numerically singular K with next to no noise: the refinement takes the jitter out again
     sound = jnp.all(jnp.isfinite(plain[0]))
@@ -47,15 +47,9 @@ def solve_quadratic(problem: Problem, options: Options) -> Solution:
         offset = jnp.sum(dual) / jnp.sum(per_offset[0])
         dual = dual - offset * per_offset[0]
 
-    violation = loss.violation(y, gram @ dual + offset, dual, problem.weights)
-    residual = jnp.max(jnp.where(counts, violation, 0.0))
-    if problem.has_offset:
-        residual = jnp.maximum(residual, jnp.abs(jnp.sum(dual)) * jnp.mean(variances))
-    size = jnp.maximum(1.0, jnp.max(jnp.abs(y)))
-    wanted = options.tolerance_in(dtype) * size
-    rounding = 8 * jnp.finfo(dtype).eps * jnp.max(variances) * jnp.linalg.norm(dual)
+    residual = piecewise_residual(problem, dual, gram @ dual + offset)
     result = jnp.select(
-        [residual <= jnp.maximum(wanted, rounding), jnp.isnan(residual)],
+        [residual <= largest_residual(problem, options, dual, offset), jnp.isnan(residual)],
         [RESULTS.successful, RESULTS.factorization_failed],
         RESULTS.precision_limit,
     )

@@ -84,16 +84,23 @@ def _solve_definite(problem: Problem, in_dual, in_latent, explicit):
     diagonal, latent_part, right = in_dual / row, in_latent / row, explicit / row
     active = latent_part > 0
     root = jnp.where(active, jnp.sqrt(jnp.where(active, latent_part, 1.0)), 0.0)
-    rights = [root * (gram @ right - amplitude * right)]
-    if problem.has_offset:
-        rights.append(root)
     jitter = 4 * gram.shape[0] * float(jnp.finfo(gram.dtype).eps)
-    answer, *rest = reduced_solve(
-        gram, root, diagonal, *rights, jitter=jitter, refinements=2, coarse=True
-    )
+
+    def product(vector):
+        return diagonal * vector + root * (gram @ (root * vector))
+
+    def solve_product(_, vector):
+        options = {"jitter": jitter, "refinements": 2, "coarse": True}
+        return reduced_solve(gram, root, diagonal, vector, **options)[0]
+
+    def solve(vector):
+        # the branches of a reduced system cannot be transposed under vmap: state that it is symmetric
+        return jax.lax.custom_linear_solve(product, vector, solve_product, symmetric=True)
+
+    answer = solve(root * (gram @ right - amplitude * right))
     change, offset_change = root * answer - right, jnp.zeros((), gram.dtype)
     if problem.has_offset:
-        per_offset = root * rest[0]
+        per_offset = root * solve(root)
         total = jnp.sum(per_offset)
         determined = total > 0  # with no free example the offset has room to move: keep it
         offset_change = jnp.sum(change) * jnp.where(

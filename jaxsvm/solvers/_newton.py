@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._results import RESULTS
+from ._optimality import largest_residual, with_offset
 from ._system import reduced_solve
 from ._types import Options, Problem, Solution, Start
 
@@ -33,9 +34,6 @@ def solve_smooth(problem: Problem, start: Start, options: Options) -> Solution:
     loss, y, weights, gram = problem.loss, problem.y, problem.weights, problem.gram
     dtype = gram.dtype
     epsilon = jnp.finfo(dtype).eps
-    variances = jnp.diag(gram)
-    amplitude = jnp.mean(variances)
-    tolerance = options.tolerance_in(dtype)
     counts = weights > 0
 
     def weighted(values):
@@ -81,17 +79,14 @@ def solve_smooth(problem: Problem, start: Start, options: Options) -> Solution:
         offset = state.offset + distance * offset_change
 
         new_residual = beta + weighted(loss.derivative(y, latent))
-        error = jnp.max(jnp.abs(gram @ new_residual))
-        if problem.has_offset:
-            error = jnp.maximum(error, jnp.abs(jnp.sum(beta)) * amplitude)
-        rounding = 8 * epsilon * (jnp.max(variances) * jnp.linalg.norm(beta) + jnp.abs(offset))
+        error = with_offset(problem, jnp.max(jnp.abs(gram @ new_residual)), beta)
         return _State(
             beta=beta,
             offset=offset,
             latent=latent,
             residual=error,
             iterations=state.iterations + 1,
-            converged=error <= jnp.maximum(tolerance, rounding),
+            converged=error <= largest_residual(problem, options, beta, offset),
             stalls=jnp.where(error > 0.9 * state.residual, state.stalls + 1, 0),
             sound=jnp.all(jnp.isfinite(latent)) & jnp.isfinite(error),
         )

@@ -13,7 +13,8 @@ singular K are no special case, and the limit is the exact solution.
 Between stages the method *jumps*: it takes the free and the bound examples as they are, solves for the
 free ones, sorts the examples anew and tries again (a primal-dual active-set step). Near the solution one
 or two jumps end the matter, which makes warm starts cheap; far from it they may cycle, so after a few
-of them the method goes back to the center and on with the next stage.
+of them, or the first that makes matters worse, the method goes back to the center and on with the next
+stage.
 """
 
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._results import RESULTS
 from ..losses._piecewise import AbstractPiecewise, weighted_bound, weighted_compliance
 from ._coordinate import coordinate_descent
+from ._optimality import largest_residual, piecewise_residual, rounding_error
 from ._system import reduced_solve, sparse_product
 from ._types import Options, Problem, Solution, Start
 
@@ -75,7 +77,6 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
     lower = -bound if loss.is_two_sided else jnp.minimum(0, y * bound)
     upper = bound if loss.is_two_sided else jnp.maximum(0, y * bound)
     size = jnp.maximum(1.0, jnp.max(jnp.abs(y)))
-    tolerance = options.tolerance_in(dtype) * size
     smallest_step = 4 * max(examples, 64) * epsilon * amplitude
 
     def next_step(step, floor):
@@ -83,17 +84,15 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
         # where the loss's own compliance is larger than the step, the step is not needed
         return jnp.where(stiffest >= 10 * step, 0.0, step).astype(dtype)
 
-    def rounding(beta, offset):
-        """The rounding error of a latent value, roughly."""
-        return 8 * epsilon * (jnp.max(variances) * jnp.linalg.norm(beta) + jnp.abs(offset))
-
     def residual_of(point):
         """The KKT residual of a point, and whether it is as small as it can or should be."""
-        residual = jnp.max(loss.violation(y, point.latent, point.beta, weights))
-        if problem.has_offset:
-            residual = jnp.maximum(residual, jnp.abs(jnp.sum(point.beta)) * amplitude)
-        small = jnp.maximum(tolerance, rounding(point.beta, point.offset))
-        return residual, residual <= small
+        residual = piecewise_residual(problem, point.beta, point.latent)
+        return residual, residual <= largest_residual(problem, options, point.beta, point.offset)
+
+    def is_free(beta):
+        magnitude = jnp.abs(beta)
+        inside = magnitude < bound
+        return inside & (magnitude > 0) if loss.has_flat_zone else inside
 
     def keep_best(best, point, residual):
         better = residual < best.residual
@@ -119,36 +118,33 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
             offset_change = jnp.sum(now.beta + change) - pull
             offset_change = offset_change / (jnp.sum(per_offset[0]) + 1 / variance)
             change = change - offset_change * per_offset[0]
-        return _Point(change, offset_change, sparse_product(gram, change) + offset_change)
+        return change, offset_change
 
-    def finish_jump(state):
+    def after_jump(state, residual, small):
         """End here if this is the solution; after the last jump go back to the center."""
         inside = jnp.all((state.now.beta >= lower) & (state.now.beta <= upper))
-        residual, small = residual_of(state.now)
         converged = inside & small
         _, best = keep_best(state.best, state.now, jnp.where(converged, residual, jnp.inf))
-        left = state.jumps - 1
+        # a jump that makes matters worse is the first of a cycle
+        left = jnp.where(residual < state.best.residual, state.jumps - 1, 0)
         back = (left == 0) & ~converged
-        now = jax.tree.map(lambda a, b: jnp.where(back, a, b), state.center, state.now)
-        return state._replace(jumps=left, now=now, best=best, converged=converged)
+        return state._replace(
+            jumps=left, now=_choose(back, state.center, state.now), best=best, converged=converged
+        )
 
-    def finish_stage(state, dual, free):
+    def after_stage(state, residual, small):
         """Take the stage's solution as the next center."""
-        beta = jnp.where(free, jnp.clip(state.now.beta, lower, upper), dual)
-        center = _Point(beta, state.now.offset, gram @ beta + state.now.offset)
-        residual, converged = residual_of(center)
-        better, best = keep_best(state.best, center, residual)
+        better, best = keep_best(state.best, state.now, residual)
         stuck = state.stage_steps >= _STAGE_LIMIT
         stalled = (state.step <= state.floor) & (residual > 0.5 * state.best.residual)
         factor = jnp.where(stuck, 10.0, jnp.where(state.stage_steps <= 2, 0.01, 0.1))
         return state._replace(
-            center=center,
+            center=state.now,
             step=next_step(factor * state.step, state.floor),
             stage_steps=jnp.zeros_like(state.stage_steps),
             jumps=jnp.where(stuck, 0, _STAGE_JUMPS),
-            now=center,
             best=best,
-            converged=converged,
+            converged=small,
             stalls=jnp.where(stalled | stuck, state.stalls + 1, jnp.where(better, 0, state.stalls)),
         )
 
@@ -156,7 +152,7 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
         now, jumping = state.now, state.jumps > 0
         # a jump sorts the examples as a long step from here would, and solves with a short one
         step = jnp.where(jumping, next_step(0.0, state.floor), state.step)
-        center = jax.tree.map(lambda a, b: jnp.where(jumping, a, b), now, state.center)
+        center = _choose(jumping, now, state.center)
         reach = jnp.where(jumping, amplitude, step)
         variance = jnp.where(jumping, 1e9, 1e3) * amplitude
 
@@ -164,7 +160,14 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
             return loss.respond(y, latent - reach * center.beta, compliance + reach, bound)
 
         dual, free = respond(now.latent)
-        change = direction(now, dual, free, step, center, variance)
+        if warm:  # begin with the sets of the start
+            first = state.best.iterations == 0
+            dual = jnp.where(first, now.beta, dual)
+            free = jnp.where(first, is_free(now.beta), free)
+        beta_change, offset_change = direction(now, dual, free, step, center, variance)
+        # along a jump nobody looks at the latent values, and a vector of zeros costs nothing
+        along = sparse_product(gram, jnp.where(jumping, 0.0, beta_change))
+        change = _Point(beta_change, offset_change, along + offset_change)
         slope = (now.beta - dual) @ (change.latent - change.offset)
         bend = change.beta @ (change.latent - change.offset)
         if problem.has_offset:
@@ -178,21 +181,26 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
 
         distance = _exact_line_search(slope_at, slope, ~jumping)
         moved = jax.tree.map(lambda a, b: a + distance * b, now, change)
-        sound = jnp.all(jnp.isfinite(moved.latent))
+        sound = jnp.all(jnp.isfinite(moved.beta)) & jnp.isfinite(moved.offset)
         moved_dual, moved_free = respond(moved.latent)
         same_piece = jnp.all((moved_free == free) & (free | (moved_dual == dual)))
-        steps = state.stage_steps + 1
+        steps = jnp.where(jumping, state.stage_steps, state.stage_steps + 1)
         ended = ((distance == 1) & same_piece) | (slope >= 0) | (steps >= _STAGE_LIMIT)
+        ended &= ~jumping
 
-        in_stage = state._replace(now=moved, stage_steps=steps)
-        after = jax.lax.switch(
-            jnp.where(jumping, 0, jnp.where(ended, 1, 2)),
-            [
-                lambda: finish_jump(state._replace(now=moved)),
-                lambda: finish_stage(in_stage, moved_dual, moved_free),
-                lambda: in_stage,
-            ],
+        def end():
+            # latent values anew: the rounding errors of a long way, such as that of a jump with a
+            # singular matrix, must not hide in what is judged
+            clipped = jnp.where(moved_free, jnp.clip(moved.beta, lower, upper), moved_dual)
+            beta = jnp.where(jumping, jnp.where(free, moved.beta, dual), clipped)
+            return _Point(beta, moved.offset, sparse_product(gram, beta) + moved.offset)
+
+        reached = state._replace(
+            now=jax.lax.cond(jumping | ended, end, lambda: moved), stage_steps=steps
         )
+        residual, small = residual_of(reached.now)
+        after = _choose(jumping, after_jump(reached, residual, small), reached)
+        after = _choose(ended, after_stage(reached, residual, small), after)
         # a factorization that fails ends the jumps, or else asks for larger steps from here on
         floor = jnp.where(jumping, state.floor, 10 * jnp.maximum(state.step, state.floor))
         retry = state._replace(
@@ -202,7 +210,7 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
             now=state.center,
             failures=state.failures + jnp.where(jumping, 0, 1),
         )
-        after = jax.tree.map(lambda a, b: jnp.where(sound, a, b), after, retry)
+        after = _choose(sound, after, retry)
         return after._replace(best=after.best._replace(iterations=state.best.iterations + 1))
 
     def unfinished(state):
@@ -213,9 +221,12 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
             & (state.failures < _FAILURE_LIMIT)
         )
 
-    dual = jnp.clip(start.dual, lower, upper).astype(dtype)
+    dual = start.dual.astype(dtype)
+    if warm and loss.shape().bound is not None:
+        dual = _to_new_bounds(dual, bound)
+    dual = jnp.clip(dual, lower, upper)
     offset = start.offset.astype(dtype)
-    latent = gram @ dual + offset
+    latent = sparse_product(gram, dual) + offset
     if not warm:
         penalty = amplitude if problem.has_offset else jnp.zeros((), dtype)
         dual, latent = coordinate_descent(problem, dual, latent, penalty, examples, 1e-3 * size)
@@ -245,19 +256,36 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
     )
     last = jax.lax.while_loop(unfinished, body, initial)
     best = last.best
-    magnitude = jnp.abs(best.dual)
-    free = magnitude < bound
-    if loss.has_flat_zone:
-        free &= magnitude > 0
     # where rounding errors stopped the method, a residual of their size is all one can have
-    attained = best.residual <= max(8, examples**0.5) * rounding(best.dual, best.offset)
+    attained = best.residual <= max(8, examples**0.5) * rounding_error(
+        problem, best.dual, best.offset
+    )
     indefinite = (last.floor > 10 * epsilon**0.5 * amplitude) | (last.failures >= _FAILURE_LIMIT)
     result = jnp.select(
         [indefinite, last.converged | attained, last.stalls >= _STALL_LIMIT],
         [RESULTS.factorization_failed, RESULTS.successful, RESULTS.precision_limit],
         RESULTS.iteration_limit,
     )
-    return best._replace(free=free, result=result)
+    return best._replace(free=is_free(best.dual), result=result)
+
+
+def _choose(condition, yes, no):
+    """One of two pytrees of arrays."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+
+
+def _to_new_bounds(dual, bound) -> Float[Array, " n"]:
+    """Scale a solution for bounds that changed a little, as one can tell from several examples being there.
+
+    Latent values scale too, by that little; they would change much more if only the examples at their
+    bounds were moved.
+    """
+    ratio = jnp.where(bound > 0, jnp.abs(dual) / jnp.where(bound > 0, bound, 1.0), 0.0)
+    largest = jnp.max(ratio)
+    held = ratio >= largest * (1 - 64 * jnp.finfo(dual.dtype).eps)
+    scaled = jnp.where(held, jnp.sign(dual) * bound, dual / largest)
+    changed = (largest > 0.5) & (largest < 2) & (jnp.sum(held) > 2)
+    return jnp.where(changed, scaled, dual)
 
 
 def _exact_line_search(slope, first, wanted) -> Float[Array, ""]:

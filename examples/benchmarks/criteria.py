@@ -1,0 +1,199 @@
+"""What criteria and selection cost, as ratios to peers measured in the same run.
+
+    python examples/benchmarks/criteria.py            # some minutes
+    python examples/benchmarks/criteria.py --quick    # small sizes: whether it runs at all
+
+Times are the best of several after compilation; each ratio comes with what it should reach.
+"""
+
+import argparse
+import contextlib
+import time
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.linalg import lapack
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import RBF as SklearnRBF
+from sklearn.gaussian_process.kernels import ConstantKernel
+from sklearn.model_selection import GridSearchCV
+from sklearn.svm import SVC
+from threadpoolctl import threadpool_limits
+
+import jaxsvm as jsvm
+from jaxsvm import criteria, kernels, losses
+
+
+def best_time(function, repeats: int) -> float:
+    jax.block_until_ready(function())
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        jax.block_until_ready(function())
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def twonorm(examples: int, seed: int = 0):
+    return jsvm.datasets.twonorm(examples, key=jax.random.key(seed))
+
+
+def machine(inputs: int, loss, offset: bool = False):
+    kernel = kernels.RBF(jnp.full(inputs, 4.0), 2.0)
+    kernel = kernel if offset else kernel + kernels.Constant(0.1)
+    return jsvm.KernelMachine(kernel, loss, offset=offset)
+
+
+def compiled(criterion):
+    """Value and gradient as one jitted function, with the data as arguments."""
+    return jax.jit(jax.value_and_grad(lambda m, x, y: criterion(m, x, y, throw=False)))
+
+
+def press(sizes, repeats):
+    print(
+        "\nPRESS, value and gradient for 21 hyperparameters, against LAPACK potrf + potri (to reach: 4)"
+    )
+    for examples in sizes:
+        x, y = twonorm(examples)
+        model = machine(20, losses.LeastSquares(1.0), offset=True)
+        matrix = np.asfortranarray(model.kernel.gram(x) + jnp.eye(examples))
+
+        def inverse(matrix=matrix):
+            factor, _ = lapack.dpotrf(matrix, lower=1)
+            return lapack.dpotri(factor, lower=1)
+
+        function = compiled(criteria.PRESS())
+        reference = best_time(inverse, repeats)
+        ours = best_time(lambda f=function, m=model, x=x, y=y: f(m, x, y), repeats)
+        print(f"  n = {examples:5d}   {1e3 * ours:8.1f} ms   ratio {ours / reference:5.2f}")
+
+
+def others(examples, repeats):
+    print(f"\nValue and gradient, n = {examples}, against the fit of the same machine")
+    x, y = twonorm(examples)
+    hinge, squared = losses.Hinge(1.0), losses.SquaredHinge(1.0)
+    cases = {
+        "LaplaceEvidence hinge": (criteria.LaplaceEvidence(), hinge),
+        "LaplaceEvidence squared": (criteria.LaplaceEvidence(), squared),
+        "Span": (criteria.Span(), squared),
+        "GACV": (criteria.GACV(), hinge),
+        "JaakkolaHaussler": (criteria.JaakkolaHaussler("smooth"), hinge),
+        "SupportVectorCount": (criteria.SupportVectorCount(), hinge),
+        "RadiusMargin": (criteria.RadiusMargin(), squared),
+        "LinearResponse": (criteria.LinearResponse("smooth"), hinge),
+        "CrossValidation, 5 folds": (criteria.CrossValidation(5, "smooth"), hinge),
+        "LeaveOneOut": (criteria.LeaveOneOut("smooth"), hinge),
+    }
+    for name, (criterion, loss) in cases.items():
+        model = machine(20, loss)
+        fit = jax.jit(lambda m, x, y: jsvm.fit(m, x, y, throw=False).dual)
+        function = compiled(criterion)
+        few = 1 if name == "LeaveOneOut" else repeats
+        fit_time = best_time(lambda f=fit, m=model: f(m, x, y), repeats)
+        ours = best_time(lambda f=function, m=model: f(m, x, y), few)
+        print(f"  {name:26s} {1e3 * ours:9.1f} ms   ratio {ours / fit_time:7.1f}")
+
+
+def relevance_parameters(examples, repeats):
+    print(
+        f"\nLaplace evidence, value and gradient, n = {examples}, against 2 ARD parameters (to reach: 1.5)"
+    )
+    plane = np.random.default_rng(0).normal(size=(examples, 2))
+    y = np.where(plane[:, 0] + 0.5 * plane[:, 1] ** 2 > 0.4, 1.0, -1.0)
+    times = {}
+    for inputs in (2, 20, 60):
+        # the same distances in any number of dimensions: the fits do not differ
+        x = np.zeros((examples, inputs))
+        x[:, :2] = plane
+        model = machine(inputs, losses.Hinge(1.0))
+        function = compiled(criteria.LaplaceEvidence())
+        data = jnp.asarray(x), jnp.asarray(y)
+        times[inputs] = best_time(lambda f=function, m=model, d=data: f(m, *d), repeats)
+        ratio = times[inputs] / times[2]
+        print(f"  {inputs:3d} parameters   {1e3 * times[inputs]:7.2f} ms   ratio {ratio:5.2f}")
+
+
+def restarts(sizes, steps):
+    print(f"\nSelection by the Laplace evidence, {steps} steps: 25 restarts against one")
+    print("(to reach: 12 at n = 150, 25 at n = 400)")
+    for examples in sizes:
+        x, y = twonorm(examples)
+        model = machine(20, losses.Hinge(1.0))
+
+        def run(count, x=x, y=y, model=model):
+            return jsvm.select(
+                model, x, y, criteria.LaplaceEvidence(), restarts=count, key=jax.random.key(0),
+                starts=0.1, max_steps=steps, gradient_tolerance=0.0, change_tolerance=0.0,
+                patience=10 * steps, progress=False,
+            ).values  # fmt: skip
+
+        one = best_time(lambda run=run: run(1), 3)
+        many = best_time(lambda run=run: run(25), 2)
+        print(
+            f"  n = {examples:4d}   one {one:6.2f} s   25 {many:6.2f} s   ratio {many / one:5.1f}"
+        )
+
+
+def whole_selection(examples, steps, grid):
+    print(f"\nA whole ARD selection on Twonorm, n = {examples}, 7000 test examples")
+    x, y = twonorm(examples)
+    x_test, y_test = twonorm(7000, seed=1)
+    model = machine(20, losses.Hinge(1.0))
+    bounds = {"loss.C": (0.01, 100.0)}
+
+    def select():
+        return jsvm.select(
+            model, x, y, criteria.LaplaceEvidence(), bounds=bounds, max_steps=steps, progress=False
+        )
+
+    begin = time.perf_counter()
+    select()
+    first = time.perf_counter() - begin
+    begin = time.perf_counter()
+    found = select()
+    ours = time.perf_counter() - begin
+    error = float(jnp.mean(found.fit().predict(x_test) != y_test))
+    print(f"  LaplaceEvidence, L-BFGS            {ours:7.2f} s   test error {error:.2%}   "
+          f"(first call {first:.1f} s with compilation)")  # fmt: skip
+
+    x, y, x_test, y_test = (np.asarray(a) for a in (x, y, x_test, y_test))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        begin = time.perf_counter()
+        kernel = ConstantKernel(2.0) * SklearnRBF(np.full(20, 4.0))
+        gpc = GaussianProcessClassifier(kernel).fit(x, y)
+        reference = time.perf_counter() - begin
+    error = np.mean(gpc.predict(x_test) != y_test)
+    print(f"  GaussianProcessClassifier, ARD     {reference:7.2f} s   test error {error:.2%}   "
+          f"ratio {reference / ours:5.1f} (to reach: 5)")  # fmt: skip
+    begin = time.perf_counter()
+    search = GridSearchCV(SVC(), {"C": np.logspace(-1, 3, grid[0]),
+                                  "gamma": np.logspace(-4, 0, grid[1])}, cv=5).fit(x, y)  # fmt: skip
+    reference = time.perf_counter() - begin
+    error = np.mean(search.predict(x_test) != y_test)
+    label = f"GridSearchCV of SVC, {grid[0]} x {grid[1]}, 5 folds"
+    print(
+        f"  {label:34s} {reference:7.2f} s   test error {error:.2%}   ratio {reference / ours:5.1f}"
+    )
+
+
+def main(arguments=None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args(arguments).quick
+    with jax.enable_x64(True):
+        press((60,) if quick else (400, 1300, 2000), 1 if quick else 5)
+        # below, many small matrices: threads of the linear algebra would only wait for each other
+        with threadpool_limits(1) if not quick else contextlib.nullcontext():
+            if not quick:
+                others(400, 5)
+            relevance_parameters(60 if quick else 400, 1 if quick else 9)
+            if not quick:
+                restarts((150, 400), 20)
+                whole_selection(400, 100, (5, 9))
+
+
+if __name__ == "__main__":
+    main()
