@@ -4,6 +4,7 @@ import argparse
 import textwrap
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +37,7 @@ _CRITERIA = {
     "press": ("least squares", "leave-one-out squared error"),
     "press-prior": ("least squares", "the same with a prior over relevances"),
 }
-_DATA = ("twonorm", "ringnorm", "waveform", "wdbc")
+_DATA = ("noisy_xor", "twonorm", "ringnorm", "waveform", "wdbc")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -52,17 +53,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         epilog="criteria:\n" + "\n".join(rows),
     )
     parser.add_argument(
-        "--data", default="twonorm", choices=_DATA, help="what to learn (wdbc needs scikit-learn)"
+        "--data", default="noisy_xor", choices=_DATA, help="what to learn (wdbc needs scikit-learn)"
     )
-    parser.add_argument(
-        "--criterion", default="laplace", choices=_CRITERIA, help="what to minimize"
-    )
+    parser.add_argument("--criterion", default="span", choices=_CRITERIA, help="what to minimize")
     parser.add_argument(
         "--examples", type=_at_least(10, int), default=300, metavar="N", help="to train on"
     )
-    parser.add_argument("--restarts", type=_at_least(1, int), default=4, metavar="R", help="starts")
+    parser.add_argument("--restarts", type=_at_least(1, int), default=2, metavar="R", help="starts")
     parser.add_argument(
-        "--steps", type=_at_least(1, int), default=60, metavar="S", help="of each start, at most"
+        "--steps", type=_at_least(1, int), default=40, metavar="S", help="of each start, at most"
     )
     parser.add_argument("--seed", type=int, default=0, help="of the data and the starts")
     parser.add_argument("--version", action="version", version=f"jaxsvm {__version__}")
@@ -99,7 +98,7 @@ def _load(chosen):
 
 
 def _machine(loss: str, inputs: int) -> KernelMachine:
-    lengthscale = jnp.full(inputs, np.sqrt(inputs))
+    lengthscale: Any = jnp.full(inputs, np.sqrt(inputs))
     if loss == "least squares":
         model = KernelMachine(kernels.RBF(lengthscale), losses.LeastSquares(1.0), offset=True)
         return freeze(model, "kernel.variance")  # C does the same

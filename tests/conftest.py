@@ -24,7 +24,8 @@ def pytest_configure(config):
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if not hasattr(config, "workerinput") and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         folder = tempfile.mkdtemp(prefix="jaxsvm-tests-")
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = folder  # the workers inherit it
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = folder  # workers and scripts inherit it
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     jax.config.update("jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)

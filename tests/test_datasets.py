@@ -37,11 +37,12 @@ GENERATORS = {
     "twonorm": (datasets.twonorm, 20, ()),
     "ringnorm": (datasets.ringnorm, 20, ()),
     "waveform": (datasets.waveform, 21, ()),
+    "noisy_xor": (datasets.noisy_xor, 10, ()),
     "sinc": (_sinc, 1, ()),
     "robot_arm": (datasets.robot_arm, 2, (2,)),
     "robot_arm_six": (_robot_arm_six, 6, (2,)),
 }
-CLASSIFICATION = {"twonorm": 1 / 2, "ringnorm": 1 / 2, "waveform": 1 / 3}
+CLASSIFICATION = {"twonorm": 1 / 2, "ringnorm": 1 / 2, "waveform": 1 / 3, "noisy_xor": 1 / 2}
 
 
 def _draw(generator, seed=0, n=N, **options):
@@ -169,6 +170,16 @@ def test_waveform_moments():
     _check_mean(x[y < 0], means.mean(axis=0), variance)
     # The class +1 mixes waves that are zero from the seventeenth input on: there is only noise.
     _check_gaussian(x[y > 0][:, 16:], 0.0, 1.0)
+
+
+def test_noisy_xor_moments_and_bayes_error():
+    x, y = _draw(datasets.noisy_xor)
+    _check_gaussian(x, 0.0, 1.0)
+    wrong = y != np.sign(x[:, 0] * x[:, 1])
+    _check_mean(wrong, 0.13636, 0.13636 * (1 - 0.13636))  # by quadrature of P(noise > |x_1 x_2|)
+    assert datasets.noisy_xor(3, key=jax.random.key(0), inputs=2).x.shape == (3, 2)
+    with pytest.raises(ValueError, match="at least 2"):
+        datasets.noisy_xor(3, key=jax.random.key(0), inputs=1)
 
 
 def test_sinc_with_and_without_noise():

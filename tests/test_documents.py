@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import equinox as eqx
+import jax
 import pytest
 
 import jaxsvm as jsvm
-from jaxsvm.__main__ import main
+from jaxsvm.__main__ import _CRITERIA, _criterion, _machine, main
 
 ROOT = Path(__file__).parent.parent
 
@@ -30,6 +31,8 @@ def test_the_code_of_the_readme_runs():
     [
         ("first_fit.py", [], "support vectors: 31 marginal, 27 at the bound"),
         ("benchmarks/solve.py", ["--quick"], "geometric mean of the ratios"),
+        ("benchmarks/criteria.py", ["--quick"], "PRESS, value and gradient"),
+        ("papers/gold_sollich_tables.py", ["--quick"], "| twonorm | GACV |"),
     ],
 )
 def test_examples_run(script, arguments, expected):
@@ -53,21 +56,46 @@ def test_the_neural_kernel_learns():
     assert len(errors) == 3 and errors[2] < min(errors[0], errors[1])
 
 
+@pytest.mark.skipif("JAXSVM_DATA" not in os.environ, reason="needs data: set JAXSVM_DATA")
+def test_the_table_of_least_squares_machines():
+    printed = output_of("papers/cawley_talbot_table2.py", "--quick")
+    assert "| thyroid | 2 |" in printed
+
+
+def test_committed_results_make_the_tables():
+    printed = output_of("papers/cawley_talbot_table2.py", "--show")
+    assert printed.count("±") >= 13 * 8
+    printed = output_of("papers/gold_sollich_tables.py", "--show")
+    assert "| crabs | LE1 | 10.7 ± 2.1 (5.9) |" in printed
+
+
 def test_the_command(capsys):
-    main(["--examples", "60", "--seed", "1"])
+    main(["--examples", "40", "--criterion", "press", "--steps", "3", "--restarts", "1"])
     printed = capsys.readouterr().out
-    for word in ("training error", "test error", "support vectors", "KKT residual", "Newton steps"):
+    for word in ("noisy_xor, 40 examples", "test error", "support vectors", "most relevant of 10"):
         assert word in printed
     with pytest.raises(SystemExit):
-        main(["--C", "-1"])
-    assert "must be positive" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
         main(["--examples", "3"])
-    assert "ten examples" in capsys.readouterr().err
+    assert "must be at least 10, but is 3" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--data", "wdbc", "--examples", "500"])
+    assert "wdbc has 569 examples" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    helped = capsys.readouterr().out
+    assert all(name in helped for name in _CRITERIA)
+
+
+@pytest.mark.parametrize("name", _CRITERIA)
+def test_criteria_of_the_command_fit_their_machines(name):
+    x, y = jsvm.datasets.noisy_xor(20, key=jax.random.key(0))
+    loss, _ = _CRITERIA[name]
+    _criterion(name).check(_machine(loss, 10), x, y)
 
 
 def public_objects():
-    for module in (jsvm, jsvm.kernels, jsvm.losses, jsvm.datasets):
+    modules = (jsvm, jsvm.kernels, jsvm.losses, jsvm.datasets, jsvm.criteria, jsvm.optimizers)
+    for module in modules:
         for name, thing in vars(module).items():
             if not name.startswith("_") and (inspect.isclass(thing) or inspect.isfunction(thing)):
                 yield pytest.param(thing, id=f"{module.__name__}.{name}")
@@ -84,7 +112,7 @@ def test_everything_public_is_documented(thing):
 def test_classes_are_abstract_or_final():
     """No class that can be instantiated is subclassed, and no concrete method is overridden."""
     classes = set()
-    for module in (jsvm.kernels, jsvm.losses):
+    for module in (jsvm.kernels, jsvm.losses, jsvm.criteria, jsvm.criteria.priors):
         classes |= {
             c for c in vars(module).values() if inspect.isclass(c) and issubclass(c, eqx.Module)
         }

@@ -209,4 +209,6 @@ def test_every_code_has_a_message():
     assert [c for c in jsvm.RESULTS if c.is_success] == [
         jsvm.RESULTS.successful,
         jsvm.RESULTS.local_optimum,
+        jsvm.RESULTS.small_change,
+        jsvm.RESULTS.stopped_early,
     ]

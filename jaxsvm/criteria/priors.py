@@ -67,6 +67,8 @@ def log_normal(
     """Minus the log density of independent log-normal values, of natural units, up to a constant.
 
     **Arguments:** `values`, positive; `median`; `deviation`, of the logarithm.
+
+    **Returns:** a number.
     """
     logs = jnp.log(values)
     return jnp.sum((logs - jnp.log(median)) ** 2 / (2 * deviation**2) + logs)
@@ -76,6 +78,8 @@ def half_cauchy(values: Float[Array, " k"], scale: float = 1.0) -> Float[Array, 
     """Minus the log density of independent half-Cauchy values, up to a constant.
 
     **Arguments:** `values`, positive; `scale`, the median.
+
+    **Returns:** a number.
     """
     return jnp.sum(jnp.log1p((values / scale) ** 2))
 

@@ -4,6 +4,7 @@ from ._files import available as available
 from ._files import load as load
 from ._files import published as published
 from ._files import wdbc as wdbc
+from ._synthetic import noisy_xor as noisy_xor
 from ._synthetic import ringnorm as ringnorm
 from ._synthetic import robot_arm as robot_arm
 from ._synthetic import sinc as sinc

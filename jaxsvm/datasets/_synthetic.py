@@ -111,6 +111,33 @@ def waveform(n: int, *, key: PRNGKeyArray) -> Dataset:
     return Dataset(x, jnp.where(pair == 0, 1.0, -1.0))
 
 
+def noisy_xor(n: int, *, key: PRNGKeyArray, inputs: int = 10) -> Dataset:
+    """Two inputs whose product decides, among others that mean nothing.
+
+        y = sign(x_1 x_2 + 0.2 e),    x ~ N(0, I),    e ~ N(0, 1)
+
+    No input tells anything by itself, and a kernel with one lengthscale for all of them drowns in the
+    others: what relevance determination is for. The best rule errs with probability of about 14 %.
+
+    **Arguments**
+
+    - `n`: the number of examples.
+    - `key`: a PRNG key.
+    - `inputs`: how many there are, at least two; the first two matter.
+
+    **Returns**
+
+    A `Dataset` with `x` of shape `(n, inputs)` and labels `y` in {-1, +1}.
+    """
+    _check_size(n)
+    if inputs < 2:
+        raise ValueError(f"`inputs` must be at least 2, but is {inputs}")
+    input_key, noise_key = jax.random.split(key)
+    x = jax.random.normal(input_key, (n, inputs))
+    noise = 0.2 * jax.random.normal(noise_key, (n,))
+    return Dataset(x, jnp.where(x[:, 0] * x[:, 1] + noise > 0, 1.0, -1.0))
+
+
 def sinc(
     n: int,
     *,
