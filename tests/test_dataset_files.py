@@ -182,7 +182,7 @@ def test_ida(name):
 
 
 @needs_files
-@pytest.mark.parametrize("name", CLASSIFICATION)
+@pytest.mark.parametrize("name", sorted(set(CLASSIFICATION) - {"noisy_xor"}))
 def test_generated_class_means_agree_with_the_file(name):
     x, y = _draw(GENERATORS[name][0])
     x = (x - x.mean(axis=0)) / x.std(axis=0, ddof=1)  # as the files are

@@ -177,12 +177,11 @@ def test_vmapped_gradients_leave_a_bad_member_alone():
     assert np.isnan(batch[1][1])
 
 
-@pytest.mark.parametrize("offset", [False, True])
-def test_gradient_of_a_batch_that_gathers_its_free_examples(offset):
+def test_gradient_of_a_batch_that_gathers_its_free_examples():
     """Beyond 64 examples systems are reduced by a branch, which vmap and transposition must survive."""
     x, y = jsvm.datasets.twonorm(100, key=jax.random.key(0))
     kernel = jsvm.kernels.RBF(4.0) + jsvm.kernels.Constant(0.1)
-    model = jsvm.KernelMachine(kernel, jsvm.losses.Hinge(1.0), offset=offset)
+    model = jsvm.KernelMachine(kernel, jsvm.losses.Hinge(1.0), offset=True)
     weights = jnp.ones((3, 100)).at[0, :5].set(0.0).at[1, 5:20].set(2.0)
 
     def one(model, weights):

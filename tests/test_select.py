@@ -98,6 +98,19 @@ def test_the_same_key_gives_the_same_and_another_another(found):
     assert not np.array_equal(other.history.value[1:, 0], found.history.value[1:, 0])
 
 
+def test_a_batch_in_lockstep_finds_the_same(found, monkeypatch):
+    """As on an accelerator: all starts in one vmapped program."""
+    monkeypatch.setattr("jaxsvm.selection._select._in_lockstep", lambda: True)
+    batch = jsvm.select(
+        machine(), X, Y, PRESS, restarts=4, key=KEY, bounds=BOUNDS, test=(X_TEST, Y_TEST)
+    )
+    np.testing.assert_allclose(batch.values, found.values, rtol=1e-4)
+    np.testing.assert_allclose(
+        batch.history.value[:, :5], found.history.value[:, :5], rtol=1e-6
+    )  # later on rounding errors have grown
+    assert batch.best == found.best
+
+
 def test_ensembles_predict_like_a_fit(found):
     members = [jax.tree.map(lambda leaf, i=i: leaf[i], found.models) for i in range(4)]
     decisions = np.stack([np.asarray(jsvm.fit(m, X, Y).decision(X_TEST)) for m in members])

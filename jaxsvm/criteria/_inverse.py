@@ -10,34 +10,27 @@ _BLOCK = 256  # below this a triangular solve is as fast as the products that wo
 def inverse_of_definite(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The inverse of a positive definite matrix by its Cholesky factor; NaN where it is not definite.
 
-    `M^-1 = S' S` with `S` the inverse of the factor. Both steps go by halves, so that nearly all of
-    the work is matrix products and the zeros of `S` are not multiplied.
+    `M^-1 = S' S` with `S` the inverse of the factor. It goes by halves, so that nearly all of the work is
+    matrix products and the zeros of `S` are not multiplied.
     """
-    factor = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
-    return _gram_of_triangular(_inverse_of_triangular(factor))
+    return _inverse_and_gram(jax.lax.linalg.cholesky(matrix, symmetrize_input=False))[1]
 
 
-def _inverse_of_triangular(factor):
+def _inverse_and_gram(factor):
+    """The inverse S of a lower triangular matrix, and `S' S`."""
     examples = factor.shape[0]
     if examples <= _BLOCK:
         eye = jnp.eye(examples, dtype=factor.dtype)
-        return jax.lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)
+        inverse = jax.lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)
+        return inverse, inverse.T @ inverse
     half = examples // 2
-    first = _inverse_of_triangular(factor[:half, :half])
-    second = _inverse_of_triangular(factor[half:, half:])
+    first, first_gram = _inverse_and_gram(factor[:half, :half])
+    second, second_gram = _inverse_and_gram(factor[half:, half:])
     corner = -second @ (factor[half:, :half] @ first)
-    return jnp.block([[first, jnp.zeros_like(corner.T)], [corner, second]])
-
-
-def _gram_of_triangular(lower):
-    examples = lower.shape[0]
-    if examples <= _BLOCK:
-        return lower.T @ lower
-    half = examples // 2
-    corner, last = lower[half:, :half], lower[half:, half:]
-    side = corner.T @ last
-    first = _gram_of_triangular(lower[:half, :half]) + corner.T @ corner
-    return jnp.block([[first, side], [side.T, _gram_of_triangular(last)]])
+    inverse = jnp.block([[first, jnp.zeros_like(corner.T)], [corner, second]])
+    side = corner.T @ second
+    gram = jnp.block([[first_gram + corner.T @ corner, side], [side.T, second_gram]])
+    return inverse, gram
 
 
 @jax.custom_jvp
@@ -61,10 +54,29 @@ def _inverse_diagonal_jvp(primals, tangents):
     matrix, border = primals
     matrix_dot, border_dot = tangents
     inverse, column = bordered_inverse(matrix, border)
-    change = -jnp.sum((inverse @ matrix_dot) * inverse, axis=1)
+    change = -quadratic_forms(inverse, matrix_dot)
     if border is not None:
         change = change - 2 * (inverse @ border_dot) * column
     return jnp.diag(inverse), change
+
+
+def quadratic_forms(rows: Float[Array, "n m"], matrix: Float[Array, "m m"]) -> Float[Array, " n"]:
+    """`r' matrix r` for each row r, for a symmetric matrix.
+
+    Of the matrix only blocks on and above the diagonal are read, which halves the work; so does the
+    transpose, `rows' diag(g) rows` in a form that is good for symmetric changes.
+    """
+    size = matrix.shape[0]
+    if size <= _BLOCK:
+        return jnp.sum((rows @ matrix) * rows, axis=1)
+    half = size // 2
+    first, second = rows[:, :half], rows[:, half:]
+    mixed = 2 * jnp.sum((first @ matrix[:half, half:]) * second, axis=1)
+    return (
+        quadratic_forms(first, matrix[:half, :half])
+        + mixed
+        + quadratic_forms(second, matrix[half:, half:])
+    )
 
 
 def bordered_inverse(

@@ -8,7 +8,7 @@ from .._results import RESULTS
 from ..losses import LeastSquares, Quadratic
 from ..losses._piecewise import weighted_compliance
 from ._base import AbstractCriterion, evaluation, require_loss
-from ._inverse import bordered_inverse
+from ._inverse import bordered_inverse, quadratic_forms
 
 
 class PRESS(AbstractCriterion):
@@ -40,36 +40,36 @@ class PRESS(AbstractCriterion):
 
 def press_residuals(gram, y, weights, model) -> Float[Array, " n"]:
     """`y_i - f_i^(-i)` of each example; zero for examples of weight zero."""
-    counts = (weights > 0).astype(gram.dtype)
     compliance = weighted_compliance(model.loss, weights, gram.dtype)
-    diagonal = jnp.diag(jnp.where(weights > 0, compliance, 1.0))
-    masked = counts[:, None] * gram * counts[None, :] + diagonal
-    return _residuals(masked, y * counts, counts, model.offset)
+    # one that is as large as its square allows takes an example out, with no mask of the matrix
+    endless = jnp.finfo(gram.dtype).max ** 0.5
+    diagonal = jnp.where(weights > 0, compliance, endless)
+    residuals = _residuals(gram + jnp.diag(diagonal), y, model.offset)
+    return jnp.where(weights > 0, residuals, 0.0)
 
 
 @eqx.filter_custom_jvp
-def _residuals(matrix, y, counts, offset: bool):
-    return _projected_inverse(matrix, y, counts, offset)[0]
+def _residuals(matrix, y, offset: bool):
+    return _projected_inverse(matrix, y, offset)[0]
 
 
 @_residuals.def_jvp
 def _residuals_jvp(primals, tangents):
-    matrix, y, counts, offset = primals
-    matrix_dot, y_dot, _, _ = tangents
-    residuals, dual, inverse = _projected_inverse(matrix, y, counts, offset)
+    matrix, y, offset = primals
+    matrix_dot, y_dot, _ = tangents
+    residuals, dual, inverse = _projected_inverse(matrix, y, offset)
     pivots = jnp.diag(inverse)
     change = jnp.zeros_like(dual)
     pivot_change = jnp.zeros_like(dual)
     if matrix_dot is not None:
         change = change - inverse @ (matrix_dot @ dual)
-        # its transpose is `inverse' diag(g) inverse`, the one product that the gradient costs
-        pivot_change = -jnp.sum((inverse @ matrix_dot) * inverse, axis=1)
+        pivot_change = -quadratic_forms(inverse, matrix_dot)
     if y_dot is not None:
         change = change + inverse @ y_dot
     return residuals, (change - residuals * pivot_change) / pivots
 
 
-def _projected_inverse(matrix, y, counts, offset: bool):
-    inverse, _ = bordered_inverse(matrix, counts if offset else None)
+def _projected_inverse(matrix, y, offset: bool):
+    inverse, _ = bordered_inverse(matrix, jnp.ones_like(y) if offset else None)
     dual = inverse @ y
     return dual / jnp.diag(inverse), dual, inverse

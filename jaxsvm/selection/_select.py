@@ -190,8 +190,8 @@ def _run(task, optimizer, rules, models, keys, restarts, max_steps, progress):
         for i in range(restarts)
     ]
     chunks = -(-max_steps // _CHUNK)
-    if jax.default_backend() == "cpu":
-        # a lockstep batch would wait for its slowest member at each step, and use one core
+    if not _in_lockstep():
+
         def run_one(start):
             state, rows = begun[start], []
             for _ in range(chunks):
@@ -222,6 +222,11 @@ def _run(task, optimizer, rules, models, keys, restarts, max_steps, progress):
         rows = _stack(members)
     bar.close()
     return states, rows
+
+
+def _in_lockstep() -> bool:
+    """On a CPU a batch would wait for its slowest member at each step, and use one core."""
+    return jax.default_backend() != "cpu"
 
 
 def _map_in_threads(run_one: Callable[[int], Any], count: int) -> list[Any]:

@@ -86,6 +86,7 @@ class WalkState(NamedTuple):
     sizes: Float[Array, " p"]
 
 
+@eqx.filter_jit
 def begin(task: Task, optimizer, model: KernelMachine, key) -> State:
     """The state of a start before its first step."""
     dtype = task.x.dtype
