@@ -197,8 +197,9 @@ def test_random_problems_to_machine_precision(n):
 
 @pytest.mark.parametrize("n", [7, 150, 400])
 def test_random_problems_in_single_precision(n):
+    """Another two hundred, relative to the size of `K |dual|`: below that are its rounding errors."""
     with jax.enable_x64(False):
-        check_random_problems(n, 36, lambda size: 1e-4 * (1 + size))
+        check_random_problems(n, 68, lambda size: 1e-4 * (1 + size))
 
 
 @pytest.mark.parametrize("n", [3, 150])
