@@ -162,6 +162,11 @@ def matching(model, names) -> tuple[str, ...]:
     return tuple(_select(model, names))
 
 
+def is_positive(model, name: str) -> bool:
+    """Whether the parameter of that full name is positive, so that its leaf is its logarithm."""
+    return _fields(model)[name][0] == "log_"
+
+
 def parameters(model) -> dict[str, Float[Array, "..."]]:
     """All hyperparameters by their dotted names, in natural units, frozen ones included.
 

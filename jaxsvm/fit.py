@@ -144,23 +144,25 @@ def fit(
 
     **Returns:** a `Fit`.
     """
+    x, y, weights = as_data(model, x, y, weights)
+    if class_weight is not None:
+        weights = weights * _class_weights(class_weight, model, y, weights)
+    start = _start(init, x.shape[0], x.dtype)
+    options = Options(tolerance, max_iterations)
+    # frozen values become arguments, so that fits at many frozen values share one compilation
+    fitted = _fit(unfreeze(model), x, y, weights, start, options, init is not None)
+    fitted = dataclasses.replace(fitted, model=model)
+    return _raise_on_failure(fitted) if throw else fitted
+
+
+def as_data(model: KernelMachine, x: Any, y: Any, weights: Any):
+    """Inputs, targets and weights as arrays of the model's precision, after all checks."""
     if not isinstance(model, KernelMachine):
         raise TypeError(f"`model` must be a KernelMachine, not {type(model).__name__}")
     x = as_inputs(x)
     y = as_targets(y, x.shape[0], labels=model.loss.is_classifier)
-    # frozen values become arguments, so that fits at many frozen values share one compilation
-    plain = unfreeze(model)
-    dtype = jnp.result_type(x, *jax.tree.leaves(plain))
-    weights = as_weights(weights, x.shape[0], dtype)
-    if class_weight is not None:
-        weights = weights * _class_weights(class_weight, model, y, weights)
-    start = _start(init, x.shape[0], dtype)
-    options = Options(tolerance, max_iterations)
-    fitted = _fit(
-        plain, x.astype(dtype), y.astype(dtype), weights, start, options, init is not None
-    )
-    fitted = dataclasses.replace(fitted, model=model)
-    return _raise_on_failure(fitted) if throw else fitted
+    dtype = jnp.result_type(x, *jax.tree.leaves(unfreeze(model)))
+    return x.astype(dtype), y.astype(dtype), as_weights(weights, x.shape[0], dtype)
 
 
 @partial(jax.jit, static_argnums=(5, 6))

@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .._errors import as_inputs, as_targets, as_weights
 from .._parameters import unfreeze
 from .._results import RESULTS, raise_on_failure
-from ..fit import Fit, fit_gram
+from ..fit import Fit, as_data, fit_gram
 from ..losses import AbstractLoss
 from ..machine import KernelMachine
 from ..solvers import Start
@@ -66,14 +65,13 @@ class AbstractCriterion(eqx.Module):
 
 def prepare(criterion: AbstractCriterion, model, x, y, weights):
     """The data as arrays of the model's precision, after all checks."""
-    if not isinstance(model, KernelMachine):
-        raise TypeError(f"`model` must be a KernelMachine, not {type(model).__name__}")
-    x = as_inputs(x)
-    y = as_targets(y, x.shape[0], labels=model.loss.is_classifier)
-    dtype = jnp.result_type(x, *jax.tree.leaves(unfreeze(model)))
-    x, y = x.astype(dtype), y.astype(dtype)
+    if not isinstance(criterion, AbstractCriterion):
+        raise TypeError(
+            f"`criterion` must be one of `jaxsvm.criteria`, such as `LaplaceEvidence()`, not {criterion!r}"
+        )
+    x, y, weights = as_data(model, x, y, weights)
     criterion.check(model, x, y)
-    return x, y, as_weights(weights, x.shape[0], dtype)
+    return x, y, weights
 
 
 @jax.jit

@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..solvers._system import active_places
+
 
 @jax.custom_jvp
 def log_determinant(gram: Float[Array, "n n"], curvature: Float[Array, " n"]) -> Float[Array, ""]:
@@ -30,7 +32,7 @@ def _reduced(gram, curvature, function):
     if examples <= 64:
         return function(gram, curvature, everything)
     active = curvature > 0
-    places = jnp.sort(jnp.where(active, everything, examples))[:few]
+    places = active_places(active)[:few]
     return jax.lax.cond(
         jnp.sum(active) <= few,
         lambda: function(gram, curvature, places),

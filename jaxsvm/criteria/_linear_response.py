@@ -13,6 +13,7 @@ from ..losses import AbstractPiecewise
 from ..losses._piecewise import weighted_compliance
 from . import scores
 from ._base import AbstractFitCriterion, mean, require_loss
+from ._inverse import quadratic_forms
 
 
 class LinearResponse(AbstractFitCriterion):
@@ -79,15 +80,14 @@ def _squared_spans(
     At the minimum the derivative is `l' dmatrix l`, since `l` itself need not be differentiated.
     """
     spanning = _spanning(offset, matrix, free)
-    return jnp.sum((spanning @ matrix) * spanning, axis=1)
+    return quadratic_forms(spanning, matrix)
 
 
 @_squared_spans.defjvp
 def _squared_spans_jvp(offset, primals, tangents):
     matrix, free = primals
     spanning = _spanning(offset, matrix, free)
-    change = jnp.sum((spanning @ tangents[0]) * spanning, axis=1)
-    return _squared_spans(offset, matrix, free), change
+    return quadratic_forms(spanning, matrix), quadratic_forms(spanning, tangents[0])
 
 
 def _spanning(offset: bool, matrix, free) -> Float[Array, "n n"]:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from .._parameters import matching, parameters, replace
 from ..machine import KernelMachine
 from ._base import AbstractCriterion, evaluation
-from .priors import NEGLIGIBLE, AbstractPrior, Laplace, relevance
+from .priors import AbstractPrior, Laplace, is_active, relevance
 
 _FAR = 1e15  # the lengthscale of an input without influence: finite in any precision, and so its gradient
 
@@ -136,17 +136,16 @@ def prune(
         q, slopes = _value_and_slopes(jnp.asarray(values), inner, model, name, x, y, weights)
         return float(q), np.asarray(slopes)
 
-    def total(
-        q, values, count
-    ):  # at a fixed count: densities over spaces that differ do not compare
+    # at a fixed count: densities over spaces that differ do not compare
+    def total(q, values, count):
         data_part = len(y) / 2 * np.log(q) if criterion.zeta is None else criterion.zeta * q
         omega = values.sum()
         return data_part + (count * np.log(omega) if criterion.xi is None else criterion.xi * omega)
 
     q, _ = slopes_at(relevances)
     for index in np.argsort(relevances):
-        count = int(np.sum(_active(relevances)))
-        if not _active(relevances)[index] or count == 1:
+        count = int(np.sum(is_active(relevances)))
+        if not is_active(relevances)[index] or count == 1:
             continue
         trial = relevances.copy()
         trial[index] = 0.0
@@ -156,13 +155,9 @@ def prune(
         insensitive = -slopes[index] < xi / zeta
         if insensitive and total(trial_q, trial, count) <= total(q, relevances, count):
             q, relevances = trial_q, trial
-    pruned = ~_active(relevances)
+    pruned = ~is_active(relevances)
     lengthscales = np.where(pruned, _FAR, np.asarray(parameters(model)[name]))
     return replace(model, {name: lengthscales}), pruned
-
-
-def _active(relevances):
-    return relevances > NEGLIGIBLE * relevances.max()
 
 
 @eqx.filter_jit

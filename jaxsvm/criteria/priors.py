@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 # a relevance that is smaller than this, relative to the largest, is that of an input without influence
-NEGLIGIBLE = 1e-12
+_NEGLIGIBLE = 1e-12
 
 
 class AbstractPrior(eqx.Module):
@@ -57,8 +57,7 @@ class Laplace(AbstractPrior):
 
     def power(self, values):
         """The number of values that are not zero."""
-        sizes = jnp.abs(values)
-        return jnp.sum(sizes > NEGLIGIBLE * jnp.max(sizes)).astype(values.dtype)
+        return jnp.sum(is_active(values)).astype(values.dtype)
 
 
 def log_normal(
@@ -82,6 +81,12 @@ def half_cauchy(values: Float[Array, " k"], scale: float = 1.0) -> Float[Array, 
     **Returns:** a number.
     """
     return jnp.sum(jnp.log1p((values / scale) ** 2))
+
+
+def is_active(values):
+    """Which values are not zero for all purposes; of a NumPy or a JAX array."""
+    sizes = abs(values)
+    return sizes > _NEGLIGIBLE * sizes.max()
 
 
 def relevance(lengthscale: Float[Array, "..."]) -> Float[Array, "..."]:

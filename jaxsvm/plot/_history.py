@@ -13,7 +13,7 @@ from matplotlib.ticker import (
     StrMethodFormatter,
 )
 
-from .._parameters import _fields, matching
+from .._parameters import is_positive, matching
 from .._results import RESULTS
 from ..selection import Selection
 from ._figure import as_place, many_axes
@@ -66,7 +66,7 @@ def history(
 
     for name, ax in zip(shown, panels, strict=False):
         _draw_parameter(ax, steps, np.asarray(record.parameters[name])[chosen, :length])
-        if _fields(selection.model)[name][0] == "log_":
+        if is_positive(selection.model, name):
             _use_log_scale(ax)
     rest = iter(panels[len(shown) :])
     ax = next(rest)

@@ -13,6 +13,7 @@ from ..criteria import AbstractCriterion
 from ..criteria._base import is_usable, prepare
 from ..machine import KernelMachine
 from ..selection import Selection
+from ..selection._types import member
 from ._figure import as_place, one_axes
 
 _BEYOND = 0.2  # how far the line goes on behind each of its ends
@@ -57,10 +58,6 @@ def criterion_along(
     **Returns:** a tuple `Line(ax, positions, values)`; where a fit fails the value is NaN, and the curve has
     a gap.
     """
-    if not isinstance(criterion, AbstractCriterion):
-        raise TypeError(
-            f"`criterion` must be one of `jaxsvm.criteria`, such as `PRESS()`, not {criterion!r}"
-        )
     if not (isinstance(points, int) and points >= 2):
         raise ValueError(f"`points` must be an integer of at least 2, but is {points!r}")
     kind = "start" if isinstance(models, Selection) else "model"
@@ -100,7 +97,7 @@ def _ends(models, first, second, kind) -> tuple[KernelMachine, KernelMachine]:
     if places[0] == places[1]:
         raise ValueError(f"`first` and `second` are the same {kind}: {first}")
     if isinstance(models, Selection):
-        ends = [jax.tree.map(lambda leaf, i=i: leaf[i], models.models) for i in places]
+        ends = [member(models.models, i) for i in places]
     else:
         ends = [models[i] for i in places]
     # frozen values become leaves: they may differ between two models

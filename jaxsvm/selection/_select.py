@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from .._errors import as_inputs, as_targets
-from .._parameters import frozen, parameters
+from .._parameters import frozen, is_positive, parameters
 from .._progress import Progress
 from .._results import RESULTS, FitError
 from ..criteria._base import AbstractCriterion, prepare
@@ -20,7 +20,7 @@ from ..machine import KernelMachine
 from ..optimizers import GreedyWalk, lbfgs
 from ._coordinates import Ranges, check_inside, draw_starts, limits
 from ._steps import RUNNING, Rules, Task, advance, advance_all, begin
-from ._types import History, Selection, is_choosable
+from ._types import History, Selection, member, usable_starts
 
 _LBFGS = lbfgs()  # one object, so that all selections share their compilations
 _CHUNK = 10  # steps between two looks of the host
@@ -81,10 +81,6 @@ def select(
 
     **Returns:** a `Selection`: the best model, all end points, one result code and one history each.
     """
-    if not isinstance(criterion, AbstractCriterion):
-        raise TypeError(
-            f"`criterion` must be one of `jaxsvm.criteria`, such as `LaplaceEvidence()`, not {criterion!r}"
-        )
     x, y, weights = prepare(criterion, model, x, y, weights)
     _check(model, restarts, key, optimizer, starts, max_steps, patience)
     check_inside(model, bounds)
@@ -154,14 +150,13 @@ def _linear(model, optimizer):
     """One for each coordinate that steps in natural units, else zero."""
     marks = jax.tree.map(jnp.zeros_like, model)
     if isinstance(optimizer, GreedyWalk) and optimizer.linear:
-        leaves = jax.tree_util.tree_flatten_with_path(model)[0]
         names = [name for name in parameters(model) if name not in frozen(model)]
         for name in optimizer.linear:
             if name not in names:
                 raise ValueError(
                     f"`linear` names `{name}`, but the free parameters are: {', '.join(names)}"
                 )
-            if not leaves[names.index(name)][0][-1].name.startswith("log_"):
+            if not is_positive(model, name):
                 raise ValueError(
                     f"`{name}` is not a positive parameter, which steps could be linear in"
                 )
@@ -185,10 +180,7 @@ def _run(task, optimizer, rules, models, keys, restarts, max_steps, progress):
         done[start] = max_steps if int(state.code) != RUNNING else done[start] + _CHUNK
         bar.update(done.sum(), f"criterion {lowest.min():.6g}")
 
-    begun = [
-        begin(task, optimizer, jax.tree.map(lambda leaf, i=i: leaf[i], models), keys[i])
-        for i in range(restarts)
-    ]
+    begun = [begin(task, optimizer, member(models, i), keys[i]) for i in range(restarts)]
     chunks = -(-max_steps // _CHUNK)
     if not _in_lockstep():
 
@@ -210,13 +202,11 @@ def _run(task, optimizer, rules, models, keys, restarts, max_steps, progress):
             states, row = advance_all(task, optimizer, rules, _CHUNK, states)
             pieces.append(row)
             for start in range(restarts):
-                note(start, jax.tree.map(lambda leaf, i=start: leaf[i], states))
+                note(start, member(states, start))
             if np.all(np.asarray(states.code) != RUNNING):
                 break
         members = [
-            _stack_rows(
-                [jax.tree.map(lambda leaf, i=i: leaf[i], p) for p in pieces], chunks * _CHUNK
-            )
+            _stack_rows([member(piece, i) for piece in pieces], chunks * _CHUNK)
             for i in range(restarts)
         ]
         rows = _stack(members)
@@ -272,14 +262,14 @@ def _conclude(task, model, states, rows, throw) -> Selection:
     codes = np.where(codes == RUNNING, int(RESULTS.iteration_limit), codes)
     values = np.asarray(states.best.value)
     scores = np.asarray(states.best.validation) if task.validation is not None else values
-    choosable = np.array([is_choosable(code) for code in codes]) & np.isfinite(values)
+    choosable = usable_starts(codes, values)
     if throw and not choosable.any():
         raise FitError(
             f"all {len(codes)} starts failed. The first one: {RESULTS(int(codes[0])).message}"
         )
     order = np.lexsort((values, np.where(choosable, scores, np.inf)))
     best = int(order[0])
-    chosen = jax.tree.map(lambda leaf: leaf[best], states.best.model)
+    chosen = member(states.best.model, best)
     history = _history(task, model, rows, states.best.step)
     return Selection(
         chosen,

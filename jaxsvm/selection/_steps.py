@@ -10,11 +10,13 @@ from jaxtyping import Array, Float, Int
 
 from .._parameters import unfreeze
 from .._results import RESULTS
-from ..criteria._base import AbstractCriterion, is_usable
+from ..criteria import scores
+from ..criteria._base import AbstractCriterion, Evaluation, is_usable
 from ..fit import fit_gram
 from ..machine import KernelMachine
 from ..optimizers import GreedyWalk
 from ..solvers import Start
+from ._coordinates import clip
 
 RUNNING = -1
 _MOST_FAILURES = 12  # evaluations in a row that may fail: L-BFGS goes back from each of them
@@ -149,7 +151,7 @@ def _gradient_step(task: Task, optimizer, rules: Rules, state: State) -> tuple[S
         value_fn=lambda model: value_of(model)[0],
     )
     moved = jax.tree.map(jnp.add, state.model, updates)
-    moved = jax.tree.map(jnp.clip, moved, task.low, task.high)
+    moved = clip(moved, task.low, task.high)
     memory = jax.tree.map(lambda new, old: jnp.where(sound, new, old), seen.memory, state.memory)
     return state._replace(model=moved, memory=memory, optimizer=optimizer_state), row
 
@@ -194,15 +196,9 @@ def _walk_step(task: Task, walk: GreedyWalk, rules: Rules, state: State) -> tupl
     (point, memory, current, key), _ = jax.lax.scan(try_coordinate, carry, indices)
     state = state._replace(model=unravel(point), memory=memory, optimizer=current, key=key)
     arrived = jnp.max(current.sizes, initial=0.0) < walk.step_tolerance
-    seen = _Seen(current.value, jnp.where(sound, current.result, RESULTS.nonfinite), memory)
+    seen = Evaluation(current.value, jnp.where(sound, current.result, RESULTS.nonfinite), memory)
     norm = jnp.full_like(current.value, jnp.nan)
     return _judge(task, rules, state, current.value, seen, norm, sound, sound & arrived)
-
-
-class _Seen(NamedTuple):
-    value: Any
-    result: Any
-    memory: Any
 
 
 def _judge(task, rules, state, value, seen, norm, sound, arrived) -> tuple[State, Row]:
@@ -229,6 +225,7 @@ def _judge(task, rules, state, value, seen, norm, sound, arrived) -> tuple[State
         ],
         RUNNING,
     )
+    norm = norm.astype(value.dtype)
     row = Row(state.model, jnp.where(sound, value, jnp.nan), norm, test, validation)
     state = state._replace(
         fit_start=fit_start, best=best, steps=state.steps + 1, failures=failures, code=code
@@ -270,9 +267,8 @@ def _measure(task: Task, state: State):
             return nan
         x, y = data
         latent = model.kernel.matrix(x, task.x, same=False) @ fitted.dual + fitted.offset
-        if model.loss.is_classifier:
-            return jnp.mean(jnp.where(y * jnp.where(latent >= 0, 1.0, -1.0) < 0, 1.0, 0.0))
-        return jnp.mean((y - latent) ** 2)
+        score = scores.error if model.loss.is_classifier else scores.squared
+        return jnp.mean(score(y, latent))
 
     return Start(fitted.dual, fitted.offset), error(task.test), error(task.validation)
 
@@ -291,13 +287,11 @@ def advance_all(task: Task, optimizer, rules: Rules, steps: int, states: State):
 
 def _advance(task, optimizer, rules, steps, state):
     def body(state, _):
-        shapes = jax.eval_shape(lambda: step(task, optimizer, rules, state))
-        ended = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes[1])
-        ended = ended._replace(value=jnp.full((), jnp.nan, task.x.dtype))
+        nan = jnp.full((), jnp.nan, task.x.dtype)
         return jax.lax.cond(
             state.code == RUNNING,
             lambda: step(task, optimizer, rules, state),
-            lambda: (state, ended),
+            lambda: (state, Row(state.model, nan, nan, nan, nan)),
         )
 
     return jax.lax.scan(body, state, None, length=steps)

@@ -55,9 +55,7 @@ class Selection(eqx.Module):
     @property
     def usable(self) -> np.ndarray:
         """Which starts ended with a finite criterion and fits that hold."""
-        codes = np.asarray(self.results)
-        sound = np.array([is_choosable(code) for code in codes])
-        return sound & np.isfinite(np.asarray(self.values))
+        return usable_starts(self.results, self.values)
 
     def fit(self, **options: Any) -> Fit:
         """Fit the best model to the data of the selection; `options` as for `jaxsvm.fit`."""
@@ -74,11 +72,11 @@ class Selection(eqx.Module):
         if weighting not in ("equal", "criterion"):
             raise ValueError(f'`weighting` must be "equal" or "criterion", not {weighting!r}')
         members, values = [], []
-        for start in np.flatnonzero(self.usable):
-            model = jax.tree.map(lambda leaf, i=start: leaf[i], self.models)
-            member = fit(model, self.x, self.y, weights=self.weights, throw=False)
-            if RESULTS(int(member.result)).is_success:
-                members.append(member)
+        for start in np.flatnonzero(self.usable).tolist():
+            model = member(self.models, start)
+            fitted = fit(model, self.x, self.y, weights=self.weights, throw=False)
+            if RESULTS(int(fitted.result)).is_success:
+                members.append(fitted)
                 values.append(float(self.values[start]))
         if not members:
             raise FitError(
@@ -102,9 +100,16 @@ class Selection(eqx.Module):
         return "\n".join(lines)
 
 
-def is_choosable(code: int) -> bool:
-    """Whether the end point of a start can be used: a limit of steps is no failure."""
-    return RESULTS(int(code)).is_success or int(code) == RESULTS.iteration_limit
+def usable_starts(codes: Any, values: Any) -> np.ndarray:
+    """Whose end points can be used: a limit of steps is no failure."""
+    results = [RESULTS(int(code)) for code in np.asarray(codes)]
+    sound = [code.is_success or code == RESULTS.iteration_limit for code in results]
+    return np.array(sound) & np.isfinite(np.asarray(values))
+
+
+def member(batch: Any, index: int) -> Any:
+    """One of several pytrees that are stacked along the leading axis of their leaves."""
+    return jax.tree.map(lambda leaf: leaf[index], batch)
 
 
 class Ensemble(eqx.Module):

@@ -24,7 +24,7 @@ def sparse_product(gram: Float[Array, "n n"], vector: Float[Array, " n"]) -> Flo
     if jax.default_backend() != "cpu":
         return gram @ vector
     active = vector != 0
-    places = _places(active)
+    places = active_places(active)
 
     # one row at a time: a CPU waits for memory here, and no row is read or copied in vain
     def add_row(state):
@@ -37,7 +37,7 @@ def sparse_product(gram: Float[Array, "n n"], vector: Float[Array, " n"]) -> Flo
     return jax.lax.while_loop(lambda state: state[0] < count, add_row, start)[1]
 
 
-def _places(active: Bool[Array, " n"]) -> Int[Array, " n"]:
+def active_places(active: Bool[Array, " n"]) -> Int[Array, " n"]:
     """The places of the active examples, in order, then n for the others."""
     examples = active.shape[0]
     # the same as `jnp.nonzero`, but it compiles five times as fast
@@ -90,7 +90,7 @@ def reduced_solve(
 
     if not options:
         return solve_all(None)
-    index, places = jnp.sum(jnp.sum(active) > jnp.array(options)), _places(active)
+    index, places = jnp.sum(jnp.sum(active) > jnp.array(options)), active_places(active)
 
     def gathered(size):
         def branch(_):
