@@ -4,9 +4,11 @@ from importlib.metadata import version as _version
 
 from . import criteria as criteria
 from . import datasets as datasets
+from . import evidence as evidence
 from . import kernels as kernels
 from . import losses as losses
 from . import optimizers as optimizers
+from . import sampling as sampling
 from ._parameters import freeze as freeze
 from ._parameters import frozen as frozen
 from ._parameters import parameters as parameters
@@ -14,10 +16,17 @@ from ._parameters import replace as replace
 from ._parameters import unfreeze as unfreeze
 from ._results import RESULTS as RESULTS
 from ._results import FitError as FitError
+from .evidence import Ascent as Ascent
+from .evidence import EvidenceGradient as EvidenceGradient
+from .evidence import evidence_ascent as evidence_ascent
+from .evidence import evidence_gradient as evidence_gradient
+from .evidence import log_evidence as log_evidence
 from .fit import Fit as Fit
 from .fit import Stats as Stats
 from .fit import fit as fit
 from .machine import KernelMachine as KernelMachine
+from .sampling import Posterior as Posterior
+from .sampling import sample as sample
 from .selection import Ensemble as Ensemble
 from .selection import History as History
 from .selection import Selection as Selection

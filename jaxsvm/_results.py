@@ -24,6 +24,9 @@ class RESULTS(enum.IntEnum):
     nonfinite = 5
     small_change = 6
     stopped_early = 7
+    small_gradient = 8
+    settled = 9
+    sampling_failed = 10
 
     @property
     def message(self) -> str:
@@ -41,6 +44,8 @@ _SUCCESSES = (
     RESULTS.local_optimum,
     RESULTS.small_change,
     RESULTS.stopped_early,
+    RESULTS.small_gradient,
+    RESULTS.settled,
 )
 
 
@@ -75,6 +80,19 @@ _MESSAGES = {
     ),
     RESULTS.stopped_early: (
         "The validation score had stopped improving; the model is the one with the best score."
+    ),
+    RESULTS.small_gradient: (
+        "The mean magnitude of the gradient had fallen to the asked share of its peak. Lower "
+        "`gradient_share` to go on."
+    ),
+    RESULTS.settled: (
+        "No hyperparameter had moved by more than the asked share for several steps. Lower "
+        "`change_share` to go on."
+    ),
+    RESULTS.sampling_failed: (
+        "The chains did not move, or a gradient was not finite: hardly any trajectory was accepted. "
+        "Lengthen the warm-up, lower the step size, or bound the hyperparameters (a large C times "
+        "the kernel's amplitude makes a posterior with hard walls)."
     ),
 }
 

@@ -64,14 +64,20 @@ class LaplaceEvidence(AbstractFitCriterion):
     def score(self, gram, fit):
         """Minus the log evidence."""
         loss, weights = fit.model.loss, fit.weights
-        curvature = self._curvature(fit)
+        curvature = self.curvature(fit)
         if loss.is_convex and self.kwok is None:
             half_determinant = log_determinant(gram, curvature) / 2
         else:
             half_determinant = general_log_determinant(gram, curvature) / 2
         return fit.stats.objective - jnp.sum(weights) * loss.log_normalizer() + half_determinant
 
-    def _curvature(self, fit: Fit) -> Float[Array, " n"]:
+    def curvature(self, fit: Fit) -> Float[Array, " n"]:
+        """The diagonal of Lambda: the curvature of the loss of each example, at the fit.
+
+        **Arguments:** `fit`, what `jaxsvm.fit` gave back.
+
+        **Returns:** one number for each example; negative only where the loss is not convex.
+        """
         loss, weights, y, latent = fit.model.loss, fit.weights, fit.y, fit.latent
         if self.kwok is not None:
             assert isinstance(loss, Hinge)

@@ -1,9 +1,6 @@
 """Choosing hyperparameters by a criterion, from many starts."""
 
-import contextlib
-import os
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -15,6 +12,7 @@ from .._errors import as_inputs, as_targets
 from .._parameters import frozen, is_positive, parameters
 from .._progress import Progress
 from .._results import RESULTS, FitError
+from .._threads import map_in_threads
 from ..criteria._base import AbstractCriterion, prepare
 from ..machine import KernelMachine
 from ..optimizers import GreedyWalk, lbfgs
@@ -82,13 +80,14 @@ def select(
     **Returns:** a `Selection`: the best model, all end points, one result code and one history each.
     """
     x, y, weights = prepare(criterion, model, x, y, weights)
-    _check(model, restarts, key, optimizer, starts, max_steps, patience)
+    walks = isinstance(optimizer, GreedyWalk)
+    check_starts(model, restarts, key, starts, max_steps, patience, walks)
     check_inside(model, bounds)
     optimizer = _LBFGS if optimizer is None else optimizer
     if not isinstance(optimizer, GreedyWalk):
         optimizer = _with_extra_arguments(optimizer)
     low, high = limits(model, bounds)
-    pairs = (_as_data(pair, model, x) for pair in (test, validation))
+    pairs = (as_pair(pair, model, x) for pair in (test, validation))
     task = Task(criterion, x, y, weights, low, high, _linear(model, optimizer), *pairs)
     rules = Rules(gradient_tolerance, change_tolerance, patience)
     draw_key, walk_key = (None, None) if key is None else jax.random.split(key)
@@ -99,7 +98,8 @@ def select(
     return _conclude(task, model, states, rows, throw)
 
 
-def _check(model, restarts, key, optimizer, starts, max_steps, patience) -> None:
+def check_starts(model, restarts, key, starts, max_steps, patience, walks: bool = False) -> None:
+    """Raise a clear error where starts cannot be made, or counts make no sense."""
     if not jax.tree.leaves(model):
         raise ValueError("all hyperparameters are frozen: there is nothing to select")
     for name, count in (("restarts", restarts), ("max_steps", max_steps), ("patience", patience)):
@@ -113,7 +113,7 @@ def _check(model, restarts, key, optimizer, starts, max_steps, patience) -> None
                 "each start"
             )
     random = isinstance(starts, Mapping) or (restarts > 1 and not isinstance(starts, KernelMachine))
-    if key is None and (random or isinstance(optimizer, GreedyWalk)):
+    if key is None and (random or walks):
         raise ValueError("starts and random walks are drawn at random: give a `key`")
 
 
@@ -134,7 +134,8 @@ def _with_extra_arguments(optimizer):
 _WRAPPED: dict[int, tuple[Any, Any]] = {}  # the same object again, so that it is compiled once
 
 
-def _as_data(pair, model, x):
+def as_pair(pair, model, x):
+    """Other data `(x, y)`, checked and in the precision of the training data; None stays None."""
     if pair is None:
         return None
     inputs = as_inputs(pair[0])
@@ -194,7 +195,7 @@ def _run(task, optimizer, rules, models, keys, restarts, max_steps, progress):
                     break
             return state, _stack_rows(rows, chunks * _CHUNK)
 
-        outcomes = _map_in_threads(run_one, restarts)
+        outcomes = map_in_threads(run_one, restarts)
         states, rows = (_stack([outcome[i] for outcome in outcomes]) for i in (0, 1))
     else:
         states, pieces = _stack(begun), []
@@ -217,29 +218,6 @@ def _run(task, optimizer, rules, models, keys, restarts, max_steps, progress):
 def _in_lockstep() -> bool:
     """On a CPU a batch would wait for its slowest member at each step, and use one core."""
     return jax.default_backend() != "cpu"
-
-
-def _map_in_threads(run_one: Callable[[int], Any], count: int) -> list[Any]:
-    if count == 1:
-        return [run_one(0)]
-    first = run_one(0)  # compiles, which the others should not all do again
-    precision = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
-
-    def run_in_thread(start):
-        with jax.enable_x64(precision):  # a context of the caller's thread does not reach others
-            return run_one(start)
-
-    with _one_blas_thread(), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        return [first, *pool.map(run_in_thread, range(1, count))]
-
-
-def _one_blas_thread():
-    """Where it can be told: linear algebra with threads of its own would fight over the same cores."""
-    try:
-        from threadpoolctl import threadpool_limits
-    except ImportError:  # it comes with scikit-learn
-        return contextlib.nullcontext()
-    return threadpool_limits(1)
 
 
 def _stack(trees):

@@ -10,13 +10,12 @@ from jaxtyping import Array, Float, Int
 
 from .._parameters import unfreeze
 from .._results import RESULTS
-from ..criteria import scores
 from ..criteria._base import AbstractCriterion, Evaluation, is_usable
-from ..fit import fit_gram
 from ..machine import KernelMachine
 from ..optimizers import GreedyWalk
 from ..solvers import Start
 from ._coordinates import clip
+from ._measure import measure
 
 RUNNING = -1
 _MOST_FAILURES = 12  # evaluations in a row that may fail: L-BFGS goes back from each of them
@@ -203,7 +202,9 @@ def _walk_step(task: Task, walk: GreedyWalk, rules: Rules, state: State) -> tupl
 
 def _judge(task, rules, state, value, seen, norm, sound, arrived) -> tuple[State, Row]:
     """Note what was seen, keep the best of it, and decide whether this start has ended."""
-    fit_start, test, validation = _measure(task, state)
+    fit_start, test, validation = measure(
+        state.model, task.x, task.y, task.weights, state.fit_start, task.test, task.validation
+    )
     best = _improve(rules, state, value, validation)
     failures = jnp.where(sound, 0, state.failures + 1)
     failed = jnp.where(is_usable(seen.result), RESULTS.nonfinite, seen.result)
@@ -251,26 +252,6 @@ def _improve(rules: Rules, state: State, value, validation) -> Best:
         jnp.where(take, state.steps, best.step),
         jnp.where(by_validation | no_validation, 0, best.worse + 1),
     )
-
-
-def _measure(task: Task, state: State):
-    """Errors on other data, by a fit that starts from the one of the step before."""
-    nan = jnp.full((), jnp.nan, task.x.dtype)
-    if task.test is None and task.validation is None:
-        return state.fit_start, nan, nan
-    model = unfreeze(state.model)
-    gram = model.kernel.matrix(task.x, task.x, same=True)
-    fitted = fit_gram(model, gram, task.x, task.y, task.weights, state.fit_start)
-
-    def error(data):
-        if data is None:
-            return nan
-        x, y = data
-        latent = model.kernel.matrix(x, task.x, same=False) @ fitted.dual + fitted.offset
-        score = scores.error if model.loss.is_classifier else scores.squared
-        return jnp.mean(score(y, latent))
-
-    return Start(fitted.dual, fitted.offset), error(task.test), error(task.validation)
 
 
 @eqx.filter_jit

@@ -1,0 +1,268 @@
+"""Ascending the evidence along its exact gradients."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from .._parameters import frozen, parameters
+from .._progress import Progress
+from .._results import RESULTS, FitError
+from .._threads import map_in_threads
+from ..fit import as_data
+from ..machine import KernelMachine
+from ..optimizers import adaptive_rates
+from ..sampling._methods import HMC, Method
+from ..sampling._sample import check_sampler
+from ..sampling._whitening import choose_subspace
+from ..selection._coordinates import Ranges, check_inside, draw_starts, limits
+from ..selection._select import as_pair, check_starts
+from ..selection._types import member
+from ._ascent_step import RUNNING, Row, Rules, State, Task, advance, begin, first_state
+from ._ascent_types import Ascent, AscentHistory, leaves_by_name, median_model
+from ._checkpoint import Checkpoint
+from ._gradient import Plan, check_route
+from ._log_evidence import log_evidence
+
+_ADAPTIVE = adaptive_rates()  # one object, so that all ascents share their compilations
+_MOST_TRIES = 3  # to get chains moving that stand still
+
+
+def evidence_ascent(
+    model: KernelMachine,
+    x: Any,
+    y: Any,
+    *,
+    key: Any,
+    rank: int | None = 20,
+    landmarks: int | Any | None = None,
+    choice: str = "random",
+    route: str = "kernel",
+    optimizer: optax.GradientTransformation | None = None,
+    method: Method = HMC(),  # noqa: B008, it is immutable
+    chains: int = 8,
+    warmup: int = 30,
+    draws: int = 150,
+    first_warmup: int = 200,
+    restarts: int = 1,
+    starts: Ranges | KernelMachine | float = 1.0,
+    bounds: Ranges | None = None,
+    weights: Any = None,
+    max_steps: int = 60,
+    gradient_share: float | None = 0.15,
+    change_share: float | None = 0.01,
+    change_steps: int = 5,
+    test: tuple[Any, Any] | None = None,
+    validation: tuple[Any, Any] | None = None,
+    patience: int = 10,
+    checkpoint: str | Path | None = None,
+    progress: bool | None = None,
+    throw: bool = True,
+) -> Ascent:
+    """Tune all hyperparameters that are not frozen by ascending the exact evidence.
+
+    At each step chains sample the posterior in white coordinates and give the gradient of the log
+    evidence with its standard error (`jaxsvm.evidence_gradient`); the optimizer takes a step; the chains,
+    their step size and their scaling are carried over to the next kernel. Gold and Sollich, "Fast
+    Bayesian support vector machine parameter tuning with the Nystrom method", and "Model selection for
+    support vector machine classification", sec. 4.3.
+
+    **Arguments:**
+
+    - `model`: where to begin; `jaxsvm.freeze` what should stay.
+    - `x`, `y`, `weights`, `key`, `landmarks`, `choice`, `method`, `chains`: as for `jaxsvm.sample`.
+    - `rank`: of Nystrom's method; None for the exact kernel. By default 20, as in the paper, or the
+      number of examples where that is less.
+    - `route`: of the gradient, as for `jaxsvm.evidence_gradient`.
+    - `optimizer`: any of optax (make it once and pass the same object); by default
+      `jaxsvm.optimizers.adaptive_rates()`, the papers'.
+    - `warmup`, `draws`: of each chain at each step; `first_warmup` before the first.
+    - `restarts`, `starts`, `bounds`: as for `jaxsvm.select`.
+    - `max_steps`: of each start.
+    - `gradient_share`: stop when the mean magnitude of the gradient has fallen to this share of its peak;
+      None for never.
+    - `change_share`, `change_steps`: stop when no hyperparameter has moved by more than this share for
+      so many steps in a row.
+    - `test`: data `(x, y)` whose error goes into the history, with no influence.
+    - `validation`, `patience`: data `(x, y)` by whose error to choose among all steps, and to stop when it
+      has not become less for so many steps.
+    - `checkpoint`: a file to save the state in after each step. If it is there, the ascent goes on from it
+      and ends exactly as it would have without the interruption.
+    - `progress`: whether to draw a progress bar; by default if standard error is a terminal.
+    - `throw`: whether to raise if all starts fail.
+
+    **Returns:** an `Ascent`. Of several starts the best has the least validation error or, without
+    validation data, the largest log evidence by `jaxsvm.log_evidence`.
+    """
+    x, y, weights = as_data(model, x, y, weights)
+    check_sampler(
+        model, method, chains=chains, draws=draws, warmup=warmup, first_warmup=first_warmup,
+        change_steps=change_steps,
+    )  # fmt: skip
+    check_route(route)
+    if chains < 2:
+        raise ValueError("a standard error needs at least two chains: raise `chains`")
+    for name, share in (("gradient_share", gradient_share), ("change_share", change_share)):
+        if share is not None and not 0 < share < 1:
+            raise ValueError(f"`{name}` must be between 0 and 1, or None, but is {share!r}")
+    check_starts(model, restarts, key, starts, max_steps, patience)
+    check_inside(model, bounds)
+    optimizer = _ADAPTIVE if optimizer is None else optimizer
+    if not isinstance(optimizer, optax.GradientTransformation):
+        raise TypeError(f"`optimizer` must be one of optax, not {type(optimizer).__name__}")
+    if rank is not None and landmarks is None:
+        rank = min(rank, x.shape[0])
+    mark_key, start_key, run_key = jax.random.split(key, 3)
+    subspace = choose_subspace(model, x, rank, landmarks, choice, mark_key)
+    pairs = (as_pair(pair, model, x) for pair in (test, validation))
+    task = Task(x, y, weights, subspace.landmarks, *limits(model, bounds), *pairs)
+    plan = Plan(subspace.rank, method, chains, warmup, draws, route)
+    rules = Rules(gradient_share, change_share, change_steps, patience)
+    models = draw_starts(model, starts, bounds, restarts, start_key)
+    file = Checkpoint(
+        checkpoint, (task, plan, first_warmup, models, jax.random.key_data(key), str(bounds))
+    )
+    bar = Progress(restarts * max_steps, "ascending", progress)
+    done = np.zeros(restarts, int)
+
+    def run_one(start):
+        first = member(models, start)
+        keys = jax.random.split(jax.random.fold_in(run_key, start))
+
+        def watch(steps, row, ended):
+            done[start] = max_steps if ended else steps
+            bar.update(done.sum(), f"gradient {float(row.magnitude):.3g}")
+
+        return _climb(
+            task, plan, optimizer, rules, first, first_warmup, max_steps, keys, (file, start), watch
+        )
+
+    outcomes = map_in_threads(run_one, restarts)
+    bar.close()
+    return _conclude(model, task, plan, outcomes, key, throw)
+
+
+def _climb(task, plan, optimizer, rules, model, first_warmup, max_steps, keys, place, watch):
+    """One start to its end: the last state, and the rows of all steps."""
+    file, start = place
+    begin_key, step_key = keys
+    walker = begin(task, plan, first_warmup, model, begin_key)
+    state = first_state(task, model, walker, optimizer)
+    empty = jax.eval_shape(
+        lambda s, k: advance(task, plan, optimizer, rules, s, k)[1], state, step_key
+    )
+    rows = jax.tree.map(lambda leaf: np.full((0, *leaf.shape), np.nan), empty)
+    saved = file.load(start, (state, rows))
+    if saved is not None:
+        state, rows = saved[0]
+        rows = jax.tree.map(np.asarray, rows)
+    tries = 0
+    while int(state.steps) < max_steps and int(state.code) == RUNNING:
+        steps = int(state.steps)
+        before = state
+        state, row = advance(
+            task, plan, optimizer, rules, state, jax.random.fold_in(step_key, steps + 1000 * tries)
+        )
+        if int(state.code) == RESULTS.sampling_failed and tries < _MOST_TRIES:
+            tries += 1  # begin the chains anew where they are, with more time to find their step
+            again = jax.random.fold_in(begin_key, steps + 1000 * tries)
+            state = before._replace(walker=begin(task, plan, first_warmup, before.model, again))
+            continue
+        tries = 0
+        rows = jax.tree.map(
+            lambda old, new: np.concatenate([old, np.asarray(new)[None]]), rows, row
+        )
+        watch(steps + 1, row, int(state.code) != RUNNING)
+        file.save(start, (state, rows), steps + 1)
+    return state, rows
+
+
+def _conclude(model, task: Task, plan: Plan, outcomes, key, throw: bool) -> Ascent:
+    states: list[State] = [state for state, _ in outcomes]
+    codes = np.array([int(state.code) for state in states])
+    codes = np.where(codes == RUNNING, int(RESULTS.iteration_limit), codes)
+    usable = codes != int(RESULTS.sampling_failed)
+    if throw and not usable.any():
+        raise FitError(f"all {len(codes)} starts failed. {RESULTS.sampling_failed.message}")
+    # the last step's gradient was taken at `best`, from which one more move has been made
+    models = [state.best for state in states]
+    if task.validation is not None:
+        scores = np.array([float(state.best_score) for state in states])
+    elif len(models) > 1:
+        scores = np.array([_minus_evidence(m, task, plan, key) for m in models])
+    else:
+        scores = np.zeros(1)
+    best = int(np.argmin(np.where(usable, scores, np.inf)))
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *models)
+    end = jnp.stack([state.end for state in states])
+    history = _history(model, task, [rows for _, rows in outcomes], end)
+    return Ascent(
+        models[best], best, stacked, jnp.asarray(codes), jnp.asarray(scores), history,
+        task.x, task.y, task.weights,
+    )  # fmt: skip
+
+
+def _minus_evidence(model, task: Task, plan: Plan, key) -> float:
+    landmarks = task.landmarks
+    rank = None if landmarks is None and plan.rank == task.x.shape[0] else plan.rank
+    found = log_evidence(
+        model, task.x, task.y, weights=task.weights, key=jax.random.fold_in(key, 1), rank=rank,
+        landmarks=landmarks if landmarks is not None else (None if rank is None else task.x.shape[0]),
+    )  # fmt: skip
+    return -float(found.value)
+
+
+def _history(model, task: Task, rows: list[Row], end) -> AscentHistory:
+    steps = np.array([len(row.magnitude) for row in rows])
+    length = max(int(steps.max()), 1)
+
+    def stack(*leaves):
+        padded = [
+            np.concatenate([leaf, np.full((length - len(leaf), *leaf.shape[1:]), np.nan)])
+            for leaf in leaves
+        ]
+        return jnp.asarray(np.stack(padded))
+
+    joined = jax.tree.map(stack, *rows)
+    fixed = frozen(model)
+    natural = {k: v for k, v in parameters(joined.model).items() if k not in fixed}
+    return AscentHistory(
+        natural,
+        leaves_by_name(model, joined.gradient),
+        leaves_by_name(model, joined.standard_error),
+        joined.magnitude,
+        joined.acceptance,
+        joined.divergences,
+        joined.step_size,
+        joined.whitening_error,
+        joined.test if task.test is not None else None,
+        joined.validation if task.validation is not None else None,
+        jnp.asarray(steps),
+        end,
+    )
+
+
+def median_of_partitions(
+    model: KernelMachine, partitions: Any, *, key: Any, **options: Any
+) -> tuple[KernelMachine, list[Ascent]]:
+    """Tune on each of several partitions of the data, and take the median of each hyperparameter.
+
+    Gold and Sollich, "Fast Bayesian support vector machine parameter tuning with the Nystrom method",
+    sec. IV.B, where the first five partitions are used.
+
+    **Arguments:** `model`, where to begin; `partitions`, pairs `(x, y)` of training data; `key`;
+    `options` of `evidence_ascent`.
+
+    **Returns:** the model with the medians, and the ascents.
+    """
+    pairs = list(partitions)
+    if not pairs:
+        raise ValueError("`partitions` is empty: give at least one pair (x, y)")
+    ascents = [
+        evidence_ascent(model, x, y, key=jax.random.fold_in(key, number), **options)
+        for number, (x, y) in enumerate(pairs)
+    ]
+    return median_model([ascent.model for ascent in ascents]), ascents

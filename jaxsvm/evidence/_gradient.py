@@ -1,0 +1,206 @@
+"""Exact gradients of the evidence, as averages over the posterior."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._parameters import Frozen, unfreeze
+from ..fit import as_data
+from ..kernels import AbstractKernel
+from ..machine import KernelMachine
+from ..sampling._chains import Averages, Chains, draw, start_chains, warm_up
+from ..sampling._diagnostics import Diagnostics, diagnose, warn_of_problems
+from ..sampling._methods import HMC, Method
+from ..sampling._sample import Setup, check_sampler, target_of
+from ..sampling._whitening import Subspace, Whitening, choose_subspace, whiten
+
+ROUTES = ("kernel", "fisher")
+_MOST_ENTRIES = 4_000_000  # of the kernel matrix that are held at a time
+
+
+class EvidenceGradient(eqx.Module):
+    """The gradient of the log evidence `ln Q(Y|X)`, and how far it can be trusted.
+
+    `gradient` and `standard_error` are models: one number for each unconstrained leaf, as `jax.grad`
+    would give it (the logarithm of a positive parameter; `natural` has them in natural units). The
+    standard error is that of the mean over the chains. `chains` can be handed to a later call nearby.
+    """
+
+    gradient: KernelMachine
+    standard_error: KernelMachine
+    diagnostics: Diagnostics
+    chains: Chains
+
+
+def evidence_gradient(
+    model: KernelMachine,
+    x: Any,
+    y: Any,
+    *,
+    key: Any,
+    rank: int | None = None,
+    landmarks: int | Any | None = None,
+    choice: str = "random",
+    route: str = "kernel",
+    method: Method = HMC(),  # noqa: B008, it is immutable
+    chains: int = 8,
+    warmup: int = 200,
+    draws: int = 500,
+    weights: Any = None,
+) -> EvidenceGradient:
+    """The gradient of the log evidence by all hyperparameters that are not frozen, for any loss.
+
+    For a parameter of the loss: `n d ln kappa - <sum_i dL_i>`, Gold and Sollich, "Model selection for support
+    vector machine classification", eq. 18. For a parameter of the kernel: `-1/2 <u' dK K^-1 theta>` with the
+    slopes `u_i = dL/dtheta_i`, eq. 20. Brackets are posterior averages. The average `<u b'>` is taken
+    while sampling; then all derivatives of the kernel come from one pass back through it. In nats for
+    the whole data set (the paper divides by n).
+
+    **Arguments:**
+
+    - `model`, `x`, `y`, `weights`, `key`, `rank`, `landmarks`, `choice`, `method`, `chains`, `warmup`,
+      `draws`: as for `jaxsvm.sample`.
+    - `route`: `"kernel"` for eq. 20, which needs all `n^2` entries of the kernel (some rows at a time), or
+      `"fisher"` for Fisher's identity `<d ln p(y | V b)>` in white coordinates, which needs only those with
+      the landmarks: time and memory grow like n. Both are the same at full rank; at a low rank the first
+      is what the papers use, the second the exact gradient of the low-rank machine's evidence.
+
+    **Returns:** an `EvidenceGradient`.
+    """
+    x, y, weights = as_data(model, x, y, weights)
+    check_sampler(model, method, chains=chains, draws=draws, warmup=warmup)
+    check_route(route)
+    if chains < 2:
+        raise ValueError("a standard error needs at least two chains: raise `chains`")
+    mark_key, run_key = jax.random.split(key)
+    subspace = choose_subspace(model, x, rank, landmarks, choice, mark_key)
+    setup = Setup(unfreeze(model), x, y, weights, subspace.landmarks)
+    plan = Plan(subspace.rank, method, chains, warmup, draws, route)
+    gradients, state, traces, error = _sampled_gradient(setup, plan, run_key)
+    diagnostics = diagnose(traces, jnp.exp(state.log_step), error)
+    warn_of_problems(diagnostics, "the gradient of the evidence should not be trusted as it is")
+    mean, deviation = mean_and_error(gradients)
+    # frozen parameters are no leaves of the answer
+    return EvidenceGradient(project(model, mean), project(model, deviation), diagnostics, state)
+
+
+class Plan(eqx.Module):
+    """How to estimate a gradient; static."""
+
+    rank: int = eqx.field(static=True)
+    method: Method = eqx.field(static=True)
+    chains: int = eqx.field(static=True)
+    warmup: int = eqx.field(static=True)
+    draws: int = eqx.field(static=True)
+    route: str = eqx.field(static=True)
+
+
+def check_route(route: str) -> None:
+    """Raise unless it is one of the two."""
+    if route not in ROUTES:
+        raise ValueError(f"`route` must be one of {ROUTES}, not {route!r}")
+
+
+@eqx.filter_jit
+def _sampled_gradient(setup: Setup, plan: Plan, key):
+    subspace = Subspace(setup.landmarks, plan.rank)
+    whitening = whiten(setup.model.kernel, setup.x, subspace)
+    target = target_of(setup, whitening)
+    warm_key, draw_key = jax.random.split(key)
+    state = start_chains(target, plan.method, plan.chains)
+    state = warm_up(target, plan.method, state, warm_key, plan.warmup)
+    state, means, traces, _ = draw(target, plan.method, state, draw_key, plan.draws, gradients=True)
+    return gradients_of_chains(setup, whitening, means, plan), state, traces, whitening.error
+
+
+def gradients_of_chains(
+    setup: Setup, whitening: Whitening, means: Averages, plan: Plan
+) -> KernelMachine:
+    """The gradient of the log evidence by each chain's own averages; leaves have a leading axis of chains."""
+    assert means.slope_b is not None and means.loss_gradient is not None
+    if plan.route == "kernel":
+        kernel = _by_kernel(setup.model.kernel, setup.x, whitening, means.slope_b)
+    else:
+        subspace = Subspace(setup.landmarks, plan.rank)
+        kernel = _by_fisher(setup.model.kernel, setup.x, subspace, means.slope_b)
+    normalizer = jax.grad(lambda loss: jnp.sum(setup.weights) * loss.log_normalizer())(
+        setup.model.loss
+    )
+    loss = jax.tree.map(lambda whole, mean: whole[None] - mean, normalizer, means.loss_gradient)
+    return KernelMachine(kernel, loss)
+
+
+def _by_kernel(
+    kernel: AbstractKernel,
+    x: Float[Array, "n d"],
+    whitening: Whitening,
+    slope_b: Float[Array, "chains n p"],
+) -> AbstractKernel:
+    """`-1/2 sum_ij dK_ij G_ij` with `G = <u b'> (V'V)^-1 V'`, some rows at a time.
+
+    The matrix `V (V'V)^-1 b` is what `K^-1 theta` becomes at a low rank.
+    """
+    examples = x.shape[0]
+    factor = whitening.factor
+    dual = factor @ _pseudo_inverse(factor.T @ factor)
+    rows = min(max(_MOST_ENTRIES // examples, 1), examples)
+    blocks = -(-examples // rows)
+    padding = blocks * rows - examples
+    places = jnp.arange(blocks * rows).reshape(blocks, rows)
+    left = jnp.pad(slope_b, ((0, 0), (0, padding), (0, 0)))
+
+    def add_block(total, places):
+        inside = jnp.minimum(places, examples - 1)
+        points = x[inside]
+
+        def entries(kernel):
+            return kernel.matrix(points, x, same=False), kernel.diagonal(points)
+
+        _, pull_back = jax.vjp(entries, kernel)
+        on_diagonal = places[:, None] == jnp.arange(examples)[None, :]
+
+        def pull(part):
+            weight = part[places] @ dual.T
+            # an example with itself: white noise is there, and nowhere else
+            own = jnp.sum(jnp.where(on_diagonal, weight, 0.0), axis=1)
+            return pull_back((-jnp.where(on_diagonal, 0.0, weight) / 2, -own / 2))[0]
+
+        return jax.tree.map(jnp.add, total, jax.vmap(pull)(left)), None
+
+    zero = jax.tree.map(lambda leaf: jnp.zeros((left.shape[0], *leaf.shape), leaf.dtype), kernel)
+    return jax.lax.scan(add_block, zero, places)[0]
+
+
+def _pseudo_inverse(matrix):
+    values, vectors = jnp.linalg.eigh(matrix)
+    null = values <= values[-1] * matrix.shape[0] * jnp.finfo(matrix.dtype).eps
+    return (vectors * jnp.where(null, 0.0, 1 / jnp.where(null, 1.0, values))[None, :]) @ vectors.T
+
+
+def _by_fisher(kernel, x, subspace: Subspace, slope_b) -> AbstractKernel:
+    """`-sum_ik dV_ik <u_i b_k>`."""
+    _, pull_back = jax.vjp(lambda kernel: whiten(kernel, x, subspace).factor, kernel)
+    return jax.vmap(lambda part: pull_back(-part)[0])(slope_b)
+
+
+@jax.jit
+def mean_and_error(gradients: KernelMachine) -> tuple[KernelMachine, KernelMachine]:
+    """The mean over chains, and its standard error."""
+    chains = jax.tree.leaves(gradients)[0].shape[0]
+    mean = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), gradients)
+    error = jax.tree.map(lambda leaf: jnp.std(leaf, axis=0, ddof=1) / chains**0.5, gradients)
+    return mean, error
+
+
+def project(model: KernelMachine, everything: KernelMachine) -> KernelMachine:
+    """A model of the same structure as `model`, with the leaves of its unfrozen counterpart."""
+    leaves, structure = jax.tree.flatten(model, is_leaf=lambda node: isinstance(node, Frozen))
+    values = jax.tree.leaves(everything)
+    chosen = [
+        leaf if isinstance(leaf, Frozen) else value
+        for leaf, value in zip(leaves, values, strict=True)
+    ]
+    return structure.unflatten(chosen)

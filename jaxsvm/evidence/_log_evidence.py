@@ -1,0 +1,103 @@
+"""The value of the log evidence: `log_evidence`."""
+
+import warnings
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._parameters import unfreeze
+from ..fit import as_data
+from ..machine import KernelMachine
+from ..sampling._diagnostics import SamplingWarning
+from ..sampling._sample import Setup, check_sampler
+from ..sampling._whitening import choose_subspace
+from ._estimate import Path
+from ._tempered import TemperedDiagnostics, TemperedSMC, temper
+from ._thermodynamic import Thermodynamic, ThermodynamicDiagnostics, integrate
+
+_METHODS = {"thermodynamic": Thermodynamic, "smc": TemperedSMC}
+
+
+class LogEvidence(eqx.Module):
+    """The log evidence `ln Q(Y|X)` in nats, and how far it can be trusted.
+
+    `standard_error` is that of `value`, over the independent `estimates` of each chain or run. `path` tells
+    how the partition function came about, `diagnostics` how the chains or particles moved, and `problems`
+    in words what is wrong with them; empty if nothing is.
+    """
+
+    value: Float[Array, ""]
+    standard_error: Float[Array, ""]
+    estimates: Float[Array, " runs"]
+    path: Path
+    diagnostics: ThermodynamicDiagnostics | TemperedDiagnostics
+    problems: tuple[str, ...] = eqx.field(static=True)
+
+
+def log_evidence(
+    model: KernelMachine,
+    x: Any,
+    y: Any,
+    *,
+    key: Any,
+    rank: int | None = None,
+    landmarks: int | Any | None = None,
+    choice: str = "random",
+    method: str | Thermodynamic | TemperedSMC = "thermodynamic",
+    weights: Any = None,
+    progress: bool | None = None,
+) -> LogEvidence:
+    """The log evidence `ln Q(Y|X) = ln int db N(b; 0, I) exp(sum_i w_i ln Q(y_i | (V b)_i))`, by sampling.
+
+    With `ln Q(y | f) = log_normalizer - L(y, f)` and `V V' = K` it is exact but for a standard error, where
+    `criteria.LaplaceEvidence` approximates its negative. For the `Quadratic` loss it is the marginal
+    likelihood of Gaussian process regression. Gold and Sollich, "Model selection for support vector
+    machine classification", sec. 2.2, where only its gradients are computed.
+
+    **Arguments:**
+
+    - `model`, `x`, `y`, `weights`, `key`, `rank`, `landmarks`, `choice`, `progress`: as for `jaxsvm.sample`.
+    - `method`: `"thermodynamic"` or `"smc"`, or `evidence.Thermodynamic(...)` or `evidence.TemperedSMC(...)`
+      with options. Thermodynamic integration has no bias but that of its rule, which it reports, and its
+      precision is the better understood; it needs a finite loss everywhere. Sequential Monte Carlo
+      finds the temperatures by itself, and is for losses with a wall.
+
+    **Returns:** a `LogEvidence`. A `SamplingWarning` says in words what is wrong with it, if anything is.
+    """
+    x, y, weights = as_data(model, x, y, weights)
+    options = _as_method(method)
+    check_sampler(model, options.sampler)
+    mark_key, run_key = jax.random.split(key)
+    subspace = choose_subspace(model, x, rank, landmarks, choice, mark_key)
+    setup = Setup(unfreeze(model), x, y, weights, subspace.landmarks)
+    run = integrate if isinstance(options, Thermodynamic) else temper
+    estimate = run(setup, subspace.rank, options, run_key, progress)
+    if estimate.problems:
+        warnings.warn(
+            "the log evidence should not be trusted as it is: " + ". ".join(estimate.problems),
+            SamplingWarning,
+            stacklevel=2,
+        )
+    constant = float(jnp.sum(weights) * setup.model.loss.log_normalizer())
+    return LogEvidence(
+        jnp.asarray(estimate.value + constant, y.dtype),
+        jnp.asarray(estimate.standard_error, y.dtype),
+        jnp.asarray(estimate.values + constant, y.dtype),
+        estimate.path,
+        estimate.diagnostics,
+        tuple(estimate.problems),
+    )
+
+
+def _as_method(method: Any) -> Thermodynamic | TemperedSMC:
+    if isinstance(method, Thermodynamic | TemperedSMC):
+        return method
+    if isinstance(method, str) and method in _METHODS:
+        return _METHODS[method]()
+    raise ValueError(
+        f"`method` must be one of {tuple(_METHODS)}, or `evidence.Thermodynamic(...)` or "
+        f"`evidence.TemperedSMC(...)`, not {method!r}"
+    )

@@ -1,0 +1,11 @@
+"""Sampling the posterior of the latent function."""
+
+from ._diagnostics import Diagnostics as Diagnostics
+from ._diagnostics import SamplingWarning as SamplingWarning
+from ._methods import HMC as HMC
+from ._methods import NUTS as NUTS
+from ._methods import paper_setting as paper_setting
+from ._posterior import Posterior as Posterior
+from ._sample import sample as sample
+from ._whitening import Whitening as Whitening
+from ._whitening import whiten as whiten

@@ -1,0 +1,253 @@
+"""Chains of BlackJAX in white coordinates, all moving at once, with averages taken on the way."""
+
+from typing import NamedTuple
+
+import blackjax
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ..losses import AbstractLoss
+from ._methods import HMC, Method
+from ._target import Scaling, Target, find_mode, log_density, no_scaling, scale, slopes, total_loss
+
+_ROUNDS = 3  # of warm-up: the scaling is found anew after each but the last
+_BLOCK = 10  # draws whose outer products are added up in one matrix product
+_COORDINATES = 4  # leading white coordinates that are traced
+_LARGEST_STEP, _SMALLEST_STEP = 2.0, 1e-5
+_QUARTER_PERIOD = 1.57  # of a direction of unit width
+
+_hmc = blackjax.hmc.build_kernel()
+_nuts = blackjax.nuts.build_kernel()
+
+
+class Chains(NamedTuple):
+    """Where all chains are, and what has been learnt about how to move them."""
+
+    b: Float[Array, "chains p"]
+    curvature: Float[Array, " n"]  # mean curvature of each example's loss, for the scaling
+    log_step: Float[Array, ""]
+
+
+class Averages(NamedTuple):
+    """Means over the draws of each chain.
+
+    `b` of the white coordinates, `slope_b` of the matrices `u b'` with the slopes `u_i = w_i dL/df_i`,
+    `loss_gradient` of the derivatives of the total loss by the parameters of the loss, `loss` and
+    `squared_loss` of the total loss itself and its square.
+    """
+
+    b: Float[Array, "chains p"]
+    slope_b: Float[Array, "chains n p"] | None
+    loss_gradient: AbstractLoss | None
+    loss: Float[Array, " chains"]
+    squared_loss: Float[Array, " chains"]
+
+
+class Traces(NamedTuple):
+    """A few numbers of each draw, by which to judge the chains; leading axes are draws and chains.
+
+    `coordinates` are the leading white coordinates, `penalty` is `b'b / 2`, `energy` that at the
+    beginning of the trajectory.
+    """
+
+    loss: Float[Array, "draws chains"]
+    penalty: Float[Array, "draws chains"]
+    coordinates: Float[Array, "draws chains k"]
+    energy: Float[Array, "draws chains"]
+    acceptance: Float[Array, "draws chains"]
+    divergent: Bool[Array, "draws chains"]
+    steps: Array
+
+
+def start_chains(target: Target, method: Method, chains: int) -> Chains:
+    """All chains at the mode."""
+    mode, curvature = find_mode(target)
+    size = jnp.asarray(0.3 if method.step_size is None else method.step_size, mode.dtype)
+    return Chains(jnp.broadcast_to(mode, (chains, mode.shape[0])), curvature, jnp.log(size))
+
+
+def warm_up(
+    target: Target, method: Method, chains: Chains, key, draws: int, age: float = 0.0
+) -> Chains:
+    """Move the chains for a while, and learn the step size and the scaling on the way.
+
+    In rounds: the scaling is found anew from the draws of each round but the last. `age` tells how many
+    draws the step size has been learnt from already: so much the less it changes.
+    """
+    rounds = min(_ROUNDS, draws) if method.rescale else min(1, draws)
+    if rounds == 0:
+        return chains
+
+    def one_round(carry, round_key):
+        chains, curvature = carry
+        chains = chains._replace(curvature=curvature)
+        return _warm_up_round(target, method, chains, round_key, draws // rounds, age), None
+
+    keys = jax.random.split(key, rounds)
+    (chains, _), _ = jax.lax.scan(one_round, (chains, chains.curvature), keys)
+    return chains
+
+
+def _warm_up_round(target, method, chains, key, draws, age):
+    """Where a round ends, and the mean curvatures that it saw."""
+    scaling = scaling_of(target, method, chains)
+
+    def body(carry, step_key):
+        state, log_step, means, time = carry
+        state, info = _move(target, method, scaling, state, jnp.exp(log_step), step_key)
+        latent = state.position @ scaling.factor.T
+        slope = jax.vmap(slopes, (None, 0))(target, latent)
+        seen = jnp.mean(jnp.stack([slope, latent, slope * latent, latent**2]), axis=1)
+        if method.step_size is None:
+            # stochastic approximation: chains are many, so the gain can be large at first
+            gain = 2.0 / (1.0 + time / 4) ** 0.8
+            surplus = jnp.mean(info.acceptance_rate) - method.target_acceptance
+            log_step = log_step + (gain * surplus).astype(log_step.dtype)
+            log_step = jnp.clip(log_step, jnp.log(_SMALLEST_STEP), jnp.log(_largest_step(method)))
+        return (state, log_step, means + seen / draws, time + 1), None
+
+    state = _begin(target, scaling, chains.b)
+    begin = (state, chains.log_step, jnp.zeros((4, *target.y.shape), target.y.dtype), age)
+    keys = jax.random.split(key, draws)
+    (state, log_step, means, _), _ = jax.lax.scan(body, begin, keys)
+    chains = Chains(state.position @ scaling.root.T, chains.curvature, log_step)
+    return chains, mean_curvature(*means)
+
+
+def _largest_step(method: Method) -> float:
+    """With which a trajectory in scaled coordinates takes a quarter of their period.
+
+    A longer one would be on its way back: where the posterior is nearly Gaussian the step size alone
+    could grow until trajectories end where they began.
+    """
+    if isinstance(method, HMC) and method.rescale:
+        return min(_QUARTER_PERIOD / method.integration_steps, _LARGEST_STEP)
+    return _LARGEST_STEP
+
+
+def mean_curvature(slope, latent, product, square):
+    """The slope of the regression of `u_i` on `f_i`: for a Gaussian `f_i` the mean of `d2L/df2`.
+
+    By Stein's lemma; it sees kinks as well.
+    """
+    variance = square - latent**2
+    covariance = product - slope * latent
+    sound = variance > jnp.finfo(variance.dtype).eps * square
+    return jnp.where(sound, jnp.maximum(covariance / jnp.where(sound, variance, 1.0), 0.0), 0.0)
+
+
+def scaling_of(target: Target, method: Method, chains: Chains) -> Scaling:
+    """The coordinates in which chains move."""
+    return scale(target, chains.curvature) if method.rescale else no_scaling(target)
+
+
+def draw(
+    target: Target,
+    method: Method,
+    chains: Chains,
+    key,
+    draws: int,
+    keep: int = 1,
+    gradients: bool = False,
+) -> tuple[Chains, Averages, Traces, Float[Array, "kept chains p"]]:
+    """Draws from the posterior: where the chains end, averages, traces, and the draws that are kept.
+
+    Of each `ceil(draws / keep)` draws the last is kept.
+    """
+    scaling = scaling_of(target, method, chains)
+    state = _begin(target, scaling, chains.b)
+    block = next(size for size in range(min(_BLOCK, draws), 0, -1) if draws % size == 0)
+    thin = -(-draws // keep)
+
+    def one(state, step_key):
+        energy = -state.logdensity
+        state, info = _move(target, method, scaling, state, jnp.exp(chains.log_step), step_key)
+        b = state.position @ scaling.root.T
+        latent = state.position @ scaling.factor.T
+        loss = jax.vmap(total_loss, (None, 0))(target, latent)
+        trace = Traces(
+            loss,
+            jnp.sum(b**2, axis=1) / 2,
+            b[:, :_COORDINATES],
+            energy + jnp.sum(info.momentum**2, axis=1) / 2,
+            info.acceptance_rate,
+            info.is_divergent,
+            jnp.broadcast_to(info.num_integration_steps, loss.shape),
+        )
+        slope = jax.vmap(slopes, (None, 0))(target, latent) if gradients else None
+        by_parameters = jax.vmap(_loss_gradient, (None, 0))(target, latent) if gradients else None
+        return state, (b, slope, by_parameters, trace)
+
+    def many(carry, block_keys):
+        state, means, kept, number = carry
+        first = number * block
+        state, (b, slope, by_parameters, trace) = jax.lax.scan(one, state, block_keys)
+        outer = None if slope is None else jnp.einsum("kcn,kcp->cnp", slope, b) / block
+        seen = Averages(
+            jnp.mean(b, axis=0),
+            outer,
+            jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), by_parameters),
+            jnp.mean(trace.loss, axis=0),
+            jnp.mean(trace.loss**2, axis=0),
+        )
+        share = 1 / (number + 1).astype(b.dtype)
+        means = jax.tree.map(lambda old, new: old + share * (new - old), means, seen)
+        # of those that fall on one place the last one stays, since they come in order
+        for place in range(block):
+            kept = kept.at[(first + place) // thin].set(b[place])
+        return (state, means, kept, number + 1), trace
+
+    count, rank = chains.b.shape
+    kept = jnp.zeros((-(-draws // thin), count, rank), chains.b.dtype)
+    begin = (state, _no_averages(target, chains, gradients), kept, 0)
+    keys = jax.random.split(key, (draws // block, block))
+    (state, means, kept, _), traces = jax.lax.scan(many, begin, keys)
+    traces = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), traces)
+    return chains._replace(b=state.position @ scaling.root.T), means, traces, kept
+
+
+def _no_averages(target: Target, chains: Chains, gradients: bool) -> Averages:
+    count, dtype = chains.b.shape[0], chains.b.dtype
+    zero = jnp.zeros(count, dtype)
+    if not gradients:
+        return Averages(jnp.zeros_like(chains.b), None, None, zero, zero)
+    outer = jnp.zeros((count, *target.factor.shape), dtype)
+    by_parameters = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), dtype), target.loss)
+    return Averages(jnp.zeros_like(chains.b), outer, by_parameters, zero, zero)
+
+
+def _loss_gradient(target: Target, latent):
+    return jax.grad(lambda loss: total_loss(target._replace(loss=loss), latent))(target.loss)
+
+
+def _begin(target: Target, scaling: Scaling, b: Float[Array, "chains p"]):
+    position = jax.scipy.linalg.solve_triangular(scaling.root, b.T, lower=False).T
+
+    def density(c):
+        return log_density(target, scaling, c)
+
+    return jax.vmap(lambda c: blackjax.hmc.init(c, density))(position)
+
+
+def _move(target: Target, method: Method, scaling: Scaling, state, step_size, key):
+    """One trajectory of each chain."""
+    count, rank = state.position.shape
+    size_key, move_key = jax.random.split(key)
+    sizes = jnp.full(count, step_size)
+    if method.jitter:
+        spread = jax.random.uniform(size_key, (count,), sizes.dtype, -method.jitter, method.jitter)
+        sizes = sizes * (1 + spread)
+    if method.shorten_by_penalty and hasattr(target.loss, "C"):
+        sizes = sizes / jnp.maximum(getattr(target.loss, "C"), 1.0).astype(sizes.dtype)  # noqa: B009
+    masses = jnp.ones(rank, state.position.dtype)
+
+    def density(c):
+        return log_density(target, scaling, c)
+
+    def one(key, state, size):
+        if isinstance(method, HMC):
+            return _hmc(key, state, density, size, masses, method.integration_steps)
+        return _nuts(key, state, density, size, masses, method.max_doublings)
+
+    return jax.vmap(one)(jax.random.split(move_key, count), state, sizes)

@@ -1,0 +1,357 @@
+"""Sampling hyperparameters, with the Laplace evidence as their likelihood."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import blackjax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from blackjax.adaptation.step_size import dual_averaging_adaptation
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float
+
+from .._parameters import unfreeze
+from .._progress import Progress
+from .._results import FitError
+from .._threads import map_in_threads
+from ..criteria import LaplaceEvidence
+from ..criteria._base import AbstractCriterion, evaluation, is_usable, prepare
+from ..machine import KernelMachine
+from ..selection import select
+from ..selection._coordinates import Ranges, check_inside, clip, draw_starts, limits
+from ..selection._types import member
+from ._diagnostics import SamplingWarning
+from ._hyperposterior import HyperPosterior, diagnose
+
+_TARGET_ACCEPTANCE = 0.8
+_FIRST_STEP_SIZE = 0.2
+_SPREAD = 0.3  # of the chains' starts, so that they do not agree before they have moved
+_CHUNK = 10  # transitions between two looks of the host
+# shares of the warm-up, and whether the scales of the parameters are found anew from the draws of each
+_WINDOWS = ((0.2, False), (0.2, True), (0.4, True), (0.2, False))
+
+_kernel = blackjax.hmc.build_kernel()
+_begin_averaging, _average, _ = dual_averaging_adaptation(_TARGET_ACCEPTANCE)
+
+
+def sample_hyperparameters(
+    model: KernelMachine,
+    x: Any,
+    y: Any,
+    *,
+    key: Any,
+    prior: Callable[[KernelMachine], Float[Array, ""]] | None = None,
+    evidence: LaplaceEvidence | None = None,
+    chains: int = 4,
+    warmup: int = 200,
+    draws: int = 200,
+    integration_steps: int = 5,
+    start: str = "select",
+    bounds: Ranges | None = None,
+    weights: Any = None,
+    progress: bool | None = None,
+) -> HyperPosterior:
+    """Draw all hyperparameters that are not frozen from their posterior, by Hamiltonian Monte Carlo.
+
+    The density of the unconstrained leaves `v` of the model is proportional to `Q(Y|X, v) p(v)`, with the
+    Laplace approximation of the evidence Q and a prior p. Each evaluation is a fit. Predictions are
+    averages over draws, so they take the uncertainty of the hyperparameters into account: Chu, Keerthi
+    and Ong, "Bayesian support vector regression using a unified loss function", sec. IV, leaves this
+    as the full Bayesian treatment.
+
+    The Laplace evidence may jump or have kinks; accepting and refusing makes up for both. Where a fit
+    fails, or out of `bounds`, the density is zero.
+
+    **Arguments:**
+
+    - `model`: the kernel machine; `jaxsvm.freeze` what should stay.
+    - `x`, `y`, `weights`: the data, as for `jaxsvm.fit`.
+    - `key`: a random key; the same gives the same draws.
+    - `prior`: a function of a model that gives the logarithm of the density of its unconstrained
+      leaves (the logarithm of a positive parameter; so a density of natural units needs the Jacobian
+      as well). By default independent Gaussians around the given model with standard deviation 2.
+    - `evidence`: the likelihood, by default `criteria.LaplaceEvidence()`.
+    - `chains`, `warmup`, `draws`: how many chains, and how many transitions of each before and after
+      step size and scales are settled.
+    - `integration_steps`: leapfrog steps, each with a fit, of each transition.
+    - `start`: `"select"` for chains around the most probable hyperparameters that a short
+      `jaxsvm.select` finds, or `"model"` for chains around the given ones.
+    - `bounds`: a mapping such as `{"kernel.variance": (0.01, 100)}` in natural units. Bound the
+      amplitude of a hinge machine: the Laplace evidence of a huge one is too good.
+    - `progress`: whether to draw a progress bar; by default if standard error is a terminal.
+
+    **Returns:** a `HyperPosterior`. Its `diagnostics` tell how the chains went; a warning tells if badly.
+    """
+    evidence = LaplaceEvidence() if evidence is None else evidence
+    center = unfreeze(model) if isinstance(model, KernelMachine) else model
+    target = _Target(evidence, _Around(center, 2.0) if prior is None else _as_module(prior))
+    x, y, weights = prepare(target, model, x, y, weights)
+    _check(model, chains, warmup, draws, integration_steps, start)
+    check_inside(model, bounds)
+    low, high = limits(model, bounds)
+    task = _Task(target, x, y, weights, low, high)
+    select_key, start_key, chain_key = jax.random.split(key, 3)
+    if start == "select":
+        found = select(
+            model, x, y, target, bounds=bounds, weights=weights, max_steps=30, key=select_key,
+            progress=False,
+        )  # fmt: skip
+        model = found.model
+    models = draw_starts(model, _SPREAD, bounds, chains, start_key)
+    keys = jax.random.split(chain_key, chains)
+    bar = Progress(chains * (warmup + draws), "sampling", progress)
+    done = np.zeros(chains, int)
+
+    def run_one(chain):
+        def note(transitions):
+            done[chain] = transitions
+            bar.update(done.sum())
+
+        begun = _begin(task, member(models, chain))
+        if not np.isfinite(float(begun.state.logdensity)):
+            begun = _begin(task, model)
+        if not np.isfinite(float(begun.state.logdensity)):
+            raise FitError(
+                "no chain can start here: the density is zero, or the fit of the model fails. Look at "
+                "`jaxsvm.fit(model, x, y)` and at the `prior`, and begin with another model"
+            )
+        return _run(task, begun, keys[chain], warmup, draws, integration_steps, note)
+
+    outcomes = map_in_threads(run_one, chains)
+    bar.close()
+    rows = jax.tree.map(lambda *leaves: np.stack(leaves), *[rows for rows, _ in outcomes])
+    step_sizes = np.array([size for _, size in outcomes])
+    _, unravel = ravel_pytree(model)
+    stacked = jax.vmap(jax.vmap(unravel))(jnp.asarray(rows.position))
+    diagnostics = diagnose(
+        stacked, rows.acceptance, rows.divergent, rows.failed, rows.outside, step_sizes
+    )
+    problems = diagnostics.problems()
+    if problems:
+        warnings.warn(
+            "sampling hyperparameters: " + "; ".join(problems), SamplingWarning, stacklevel=2
+        )
+    log_density = jnp.asarray(rows.log_density)
+    return HyperPosterior(stacked, log_density, diagnostics, evidence, x, y, weights)
+
+
+def _check(model, chains, warmup, draws, integration_steps, start) -> None:
+    if not jax.tree.leaves(model):
+        raise ValueError("all hyperparameters are frozen: there is nothing to sample")
+    counts = {"chains": (chains, 1), "warmup": (warmup, 20), "draws": (draws, 4)}
+    counts["integration_steps"] = (integration_steps, 1)
+    for name, (count, least) in counts.items():
+        if not (isinstance(count, int) and count >= least):
+            raise ValueError(f"`{name}` must be an integer, at least {least}, but is {count!r}")
+    if start not in ("select", "model"):
+        raise ValueError(f'`start` must be "select" or "model", not {start!r}')
+
+
+class _Around(eqx.Module):
+    """Independent Gaussians around the leaves of a model."""
+
+    center: KernelMachine
+    deviation: float = eqx.field(static=True)
+
+    def __call__(self, model):
+        pairs = zip(jax.tree.leaves(model), jax.tree.leaves(self.center), strict=True)
+        return -sum(jnp.sum((a - b) ** 2) for a, b in pairs) / (2 * self.deviation**2)
+
+
+class _Function(eqx.Module):
+    """A plain function as a module, which can be an argument of what is compiled."""
+
+    function: Callable = eqx.field(static=True)
+
+    def __call__(self, model):
+        return self.function(model)
+
+
+def _as_module(prior) -> eqx.Module:
+    if not callable(prior):
+        raise TypeError(
+            "`prior` must be a function of a model that gives a log density, not a "
+            f"{type(prior).__name__}"
+        )
+    return prior if isinstance(prior, eqx.Module) else _Function(prior)
+
+
+class _Target(AbstractCriterion):
+    """Minus the log posterior density of hyperparameters, up to a constant."""
+
+    evidence: LaplaceEvidence
+    prior: Any
+
+    def check(self, model, x, y):
+        """As the evidence does."""
+        self.evidence.check(model, x, y)
+
+    def evaluate(self, model, x, y, weights, memory=None):
+        """The evidence of the model, and its prior."""
+        seen = self.evidence.evaluate(model, x, y, weights, memory)
+        return evaluation(seen.value - self.prior(model), seen.result, seen.memory)
+
+
+class _Task(NamedTuple):
+    """What is the same for all chains."""
+
+    target: _Target
+    x: Float[Array, "n d"]
+    y: Float[Array, " n"]
+    weights: Float[Array, " n"]
+    low: KernelMachine
+    high: KernelMachine
+
+
+class _Chain(NamedTuple):
+    """Where a chain is, and what has been learnt about how to move it."""
+
+    state: Any
+    averaging: Any
+    inverse_mass: Float[Array, " p"]
+
+
+class _Rows(NamedTuple):
+    """What is kept of each transition."""
+
+    position: Float[Array, "draws p"]
+    log_density: Float[Array, " draws"]
+    acceptance: Float[Array, " draws"]
+    divergent: Bool[Array, " draws"]
+    failed: Bool[Array, " draws"]
+    outside: Bool[Array, " draws"]
+
+
+def _is_inside(task: _Task, model) -> Bool[Array, ""]:
+    fits = jax.tree.map(
+        lambda leaf, low, high: jnp.all((leaf >= low) & (leaf <= high)), model, task.low, task.high
+    )
+    return jnp.all(jnp.stack(jax.tree.leaves(fits)))
+
+
+def _log_density_and_gradient(model, task: _Task):
+    def value_of(model):
+        seen = task.target.evaluate(unfreeze(model), task.x, task.y, task.weights)
+        return seen.value, seen.result
+
+    # out of the bounds, where the density is zero, fits may be hopeless and long
+    near = clip(model, task.low, task.high)
+    (value, result), gradient = jax.value_and_grad(value_of, has_aux=True)(near)
+    finite = jnp.isfinite(value) & jnp.all(jnp.isfinite(ravel_pytree(gradient)[0]))
+    sound = is_usable(result) & finite & _is_inside(task, model)
+    # a force of zero, not NaN: the trajectory goes on, and may come back
+    force = jax.tree.map(lambda g: jnp.where(sound, -g, 0.0), gradient)
+    return jnp.where(sound, -value, -jnp.inf), force
+
+
+@jax.custom_vjp
+def _log_density(model, task: _Task) -> Float[Array, ""]:
+    return _log_density_and_gradient(model, task)[0]
+
+
+_log_density.defvjp(
+    _log_density_and_gradient,
+    lambda force, scale: (jax.tree.map(lambda f: scale * f, force), None),
+)
+
+
+@jax.jit
+def _begin(task: _Task, model) -> _Chain:
+    state = blackjax.hmc.init(model, lambda position: _log_density(position, task))
+    flat, _ = ravel_pytree(model)
+    return _Chain(state, _start_averaging(_FIRST_STEP_SIZE, flat.dtype), jnp.ones_like(flat))
+
+
+def _start_averaging(step_size, dtype):
+    averaging = _begin_averaging(jnp.asarray(step_size, dtype))
+    return averaging._replace(
+        **{
+            name: jnp.asarray(value, jnp.int32 if name == "step" else dtype)
+            for name, value in averaging._asdict().items()
+        }
+    )
+
+
+@eqx.filter_jit
+def _advance(task: _Task, chain: _Chain, key, first, length, adapting, integration_steps: int):
+    """So many transitions, up to `_CHUNK`, numbered from `first`; with their number in `length`."""
+    dtype = chain.inverse_mass.dtype
+
+    def density(position):
+        return _log_density(position, task)
+
+    def transition(number, carry):
+        chain, rows = carry
+        move_key, size_key = jax.random.split(jax.random.fold_in(key, first + number))
+        averaging = chain.averaging
+        log_size = jnp.where(adapting, averaging.log_step_size, averaging.log_step_size_avg)
+        # trajectories of one length may come round to where they began
+        size = jnp.exp(log_size) * jax.random.uniform(size_key, (), dtype, 0.8, 1.2)
+        state, info = _kernel(
+            move_key, chain.state, density, size, chain.inverse_mass, integration_steps
+        )
+        learnt = _average(averaging, info.acceptance_rate)
+        averaging = jax.tree.map(
+            lambda new, old: jnp.where(adapting, new, old).astype(old.dtype), learnt, averaging
+        )
+        inside = _is_inside(task, info.proposal.position)
+        possible = jnp.isfinite(info.proposal.logdensity)
+        row = _Rows(
+            ravel_pytree(state.position)[0],
+            state.logdensity,
+            info.acceptance_rate,
+            info.is_divergent & possible,
+            inside & ~possible,
+            ~inside,
+        )
+        rows = jax.tree.map(lambda column, value: column.at[number].set(value), rows, row)
+        return _Chain(state, averaging, chain.inverse_mass), rows
+
+    empty = jnp.zeros(_CHUNK, dtype)
+    none = jnp.zeros(_CHUNK, bool)
+    positions = jnp.zeros((_CHUNK, chain.inverse_mass.shape[0]), dtype)
+    rows = _Rows(positions, empty, empty, none, none, none)
+    return jax.lax.fori_loop(0, length, transition, (chain, rows))
+
+
+def _run(task, chain, key, warmup, draws, integration_steps, note):
+    """The rows of all draws of a chain, and its step size."""
+    lengths = np.diff(np.round(warmup * np.cumsum([0.0, *(share for share, _ in _WINDOWS)])))
+    done = 0
+
+    def move(chain, count, adapting):
+        nonlocal done
+        pieces = []
+        end = done + count
+        while done < end:
+            length = min(_CHUNK, end - done)
+            chain, rows = _advance(
+                task, chain, key, jnp.asarray(done), jnp.asarray(length), jnp.asarray(adapting),
+                integration_steps,
+            )  # fmt: skip
+            pieces.append(jax.tree.map(lambda column, n=length: np.asarray(column)[:n], rows))
+            done += length
+            note(done)
+        return chain, jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
+
+    for length, (_, rescales) in zip(lengths.astype(int).tolist(), _WINDOWS, strict=True):
+        chain, rows = move(chain, length, True)
+        if rescales:
+            chain = _rescale(chain, rows.position)
+    chain, rows = move(chain, draws, False)
+    return rows, float(np.exp(chain.averaging.log_step_size_avg))
+
+
+def _rescale(chain: _Chain, positions: np.ndarray) -> _Chain:
+    """Scales of the parameters from the draws of a window, and a step size that begins anew.
+
+    The variances are drawn a little towards a small one, as in Stan: few draws tell little.
+    """
+    count = len(positions)
+    variances = (count * positions.var(axis=0) + 5 * 1e-3) / (count + 5)
+    dtype = chain.inverse_mass.dtype
+    averaging = _start_averaging(_FIRST_STEP_SIZE, dtype)
+    return _Chain(chain.state, averaging, jnp.asarray(variances, dtype))

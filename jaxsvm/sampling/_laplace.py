@@ -1,0 +1,176 @@
+"""A Gaussian posterior around a fit: Laplace's approximation."""
+
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from .._errors import as_inputs, is_traced
+from .._parameters import unfreeze
+from .._results import FitError, raise_on_failure
+from ..criteria import LaplaceEvidence
+from ..fit import Fit
+from ._probability import check_rule, probability
+
+_BLOCK = 32  # the number of rows is rounded up to a multiple of it, so that few shapes are compiled
+
+
+class LaplacePosterior(eqx.Module):
+    """The latent function as a Gaussian process around a fit, made by `jaxsvm.laplace`.
+
+    Its mean is the decision function of the fit. With `Lambda` the curvatures of the losses and k the
+    covariances of a new point and the examples its variance is
+    `k(x, x) - k' Lambda^(1/2) (I + Lambda^(1/2) K Lambda^(1/2))^-1 Lambda^(1/2) k`: Chu, Keerthi and Ong,
+    "Bayesian support vector regression using a unified loss function", eqs. 43-44.
+
+    `fit` is the fit, `curvature` the diagonal of Lambda. `rows`, `root` and `factor` are the examples that
+    have a positive curvature, its square roots, and the Cholesky factor of the matrix above. Where a
+    loss is not convex `correction` holds what negative curvatures add: the variance grows by
+    `|correction k|^2`.
+    """
+
+    fit: Fit
+    curvature: Float[Array, " n"]
+    rows: Int[Array, " r"]
+    root: Float[Array, " r"]
+    factor: Float[Array, "r r"]
+    correction: Float[Array, "s n"] | None
+
+    def latent(self, x: Any) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+        """Mean and standard deviation of the latent function at new points.
+
+        **Arguments:** `x`, a matrix with one row for each point.
+
+        **Returns:** two vectors, one entry for each point.
+        """
+        points = as_inputs(x)
+        mean = self.fit.decision(points)
+        kernel = unfreeze(self.fit.model.kernel)
+        known = (self.rows, self.root, self.factor, self.correction)
+        return mean, _deviation(kernel, self.fit.x, points, *known)
+
+    def probability(self, x: Any, rule: str = "normalized") -> Float[Array, " m"]:
+        """`P(y = +1)` of new points, above one half where the decision function is positive.
+
+        **Arguments:**
+
+        - `x`: a matrix with one row for each point.
+        - `rule`: `"normalized"`, the ratio of the posterior averages of `exp(-L)` for both labels, or
+          `"average"`, the posterior average of the conditional probability.
+
+        **Returns:** one probability for each point.
+        """
+        check_rule(self.fit.model.loss, rule)
+        mean, deviation = self.latent(x)
+        return probability(unfreeze(self.fit.model.loss), mean[None, :], deviation**2, rule)
+
+    def predict(self, x: Any) -> Float[Array, " m"]:
+        """Labels -1 and +1 of new points, or for a regression loss their targets: those of the fit.
+
+        **Arguments:** `x`, a matrix with one row for each point.
+
+        **Returns:** one label or target for each point.
+        """
+        return self.fit.predict(x)
+
+
+def laplace(fit: Fit, evidence: LaplaceEvidence | None = None) -> LaplacePosterior:
+    """The Gaussian posterior of the latent function around a fit.
+
+    **Arguments:**
+
+    - `fit`: what `jaxsvm.fit` gave back, of a machine without a free offset.
+    - `evidence`: whose curvatures to take; by default those of `criteria.LaplaceEvidence()`.
+
+    **Returns:** a `LaplacePosterior`. The factorization is done once, here.
+    """
+    if not isinstance(fit, Fit):
+        raise TypeError(f"`fit` must be what `jaxsvm.fit` gave back, not a {type(fit).__name__}")
+    evidence = LaplaceEvidence() if evidence is None else evidence
+    evidence.check(fit.model, fit.x, fit.y)
+    posterior = around(fit, evidence)
+    raise_on_failure(posterior.curvature, fit.result)
+    changed = posterior.correction
+    if (
+        changed is not None
+        and not is_traced(changed)
+        and not np.isfinite(np.asarray(changed)).all()
+    ):
+        raise FitError(
+            "the curvature of the posterior is not positive at this fit: it is no maximum, and there is no "
+            "Gaussian around it. Fit from another `init=`"
+        )
+    return posterior
+
+
+def around(fit: Fit, evidence: LaplaceEvidence) -> LaplacePosterior:
+    """The Gaussian posterior of a fit that has been checked, or need not be."""
+    curvature = evidence.curvature(fit)
+    rows = _rows(curvature)
+    nonconvex = not fit.model.loss.is_convex or evidence.kwok is not None
+    kernel = unfreeze(fit.model.kernel)
+    parts = _factorize(kernel, fit.x, curvature, rows, nonconvex)
+    return LaplacePosterior(fit, curvature, rows, *parts)
+
+
+def _rows(curvature) -> Int[Array, " r"]:
+    """The examples of positive curvature; all of them where that cannot be looked at."""
+    examples = curvature.shape[0]
+    if is_traced(curvature):
+        return jnp.arange(examples)
+    chosen = np.flatnonzero(np.asarray(curvature) > 0)
+    count = min(-(-max(len(chosen), 1) // _BLOCK) * _BLOCK, examples)
+    # the number of examples, which is no row, stands for an empty place
+    return jnp.asarray(np.pad(chosen, (0, count - len(chosen)), constant_values=examples))
+
+
+@partial(jax.jit, static_argnames="nonconvex")
+def _factorize(kernel, x, curvature, rows, nonconvex):
+    chosen = jnp.maximum(curvature.at[rows].get(mode="fill", fill_value=0), 0)
+    root = jnp.where(chosen > 0, jnp.sqrt(jnp.where(chosen > 0, chosen, 1.0)), 0.0)
+    gram = kernel.matrix(x, x, same=True)
+    some = gram.at[rows].get(mode="clip")
+    matrix = root[:, None] * some.at[:, rows].get(mode="clip") * root[None, :]
+    factor = jax.lax.linalg.cholesky(matrix + jnp.eye(rows.shape[0], dtype=x.dtype))
+    if not nonconvex:
+        return root, factor, None
+    # Covariance after the positive curvatures: S = K - H'H. Negative ones -N make of it
+    # (S^-1 - N)^-1 = S + S N^(1/2) (I - N^(1/2) S N^(1/2))^-1 N^(1/2) S.
+    half = _half(root, factor, some)
+    lost = jnp.where(curvature < 0, jnp.sqrt(jnp.where(curvature < 0, -curvature, 1.0)), 0.0)
+    matrix = lost[:, None] * (gram - half.T @ half) * lost[None, :]
+    other = jax.lax.linalg.cholesky(jnp.eye(x.shape[0], dtype=x.dtype) - matrix)
+    # S k for a new point is k - H' (H k), with the same H of its covariances
+    back = jax.lax.linalg.triangular_solve(
+        factor, half, left_side=True, lower=True, transpose_a=True
+    )
+    through = jnp.eye(x.shape[0], dtype=x.dtype)
+    through = through.at[:, rows].add(-(root[:, None] * back).T, mode="drop")
+    correction = jax.lax.linalg.triangular_solve(
+        other, lost[:, None] * through, left_side=True, lower=True
+    )
+    return root, factor, correction
+
+
+def _half(root, factor, covariances):
+    """`F^-1 Lambda^(1/2) k`, whose square is what the examples take from the variance."""
+    scaled = root[:, None] * covariances
+    return jax.lax.linalg.triangular_solve(factor, scaled, left_side=True, lower=True)
+
+
+@jax.jit
+def _deviation(kernel, known, x, rows, root, factor, correction) -> Float[Array, " m"]:
+    if correction is None:
+        some = kernel.matrix(known.at[rows].get(mode="clip"), x, same=False)
+        added = 0.0
+    else:
+        everything = kernel.matrix(known, x, same=False)
+        some = everything.at[rows].get(mode="clip")
+        added = jnp.sum((correction @ everything) ** 2, axis=0)
+    variance = kernel.diagonal(x) - jnp.sum(_half(root, factor, some) ** 2, axis=0) + added
+    positive = variance > 0  # rounding errors may make it negative at an example
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1.0)), 0.0)

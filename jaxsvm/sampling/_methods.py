@@ -1,0 +1,83 @@
+"""How to move through the posterior: Hamiltonian Monte Carlo of fixed length, or the no-U-turn sampler."""
+
+import dataclasses
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class HMC:
+    """Hamiltonian Monte Carlo with trajectories of a fixed number of leapfrog steps.
+
+    **Arguments:**
+
+    - `integration_steps`: leapfrog steps of a trajectory.
+    - `step_size`: of a leapfrog step, or None to adapt it during warm-up.
+    - `target_acceptance`: what it is adapted to.
+    - `rescale`: whether the posterior's own widths are adapted to as well (a dense mass matrix
+      `I + V' D V`, where D holds mean curvatures of the losses).
+    - `jitter`: each trajectory's step size is drawn uniformly within this share of it, so that no
+      direction comes back to where it was time and again.
+    - `shorten_by_penalty`: whether to divide the step size by C where C is larger than one, as in Gold and
+      Sollich, "Model selection for support vector machine classification", sec. 5.3.1.
+    """
+
+    integration_steps: int = 8
+    step_size: float | None = None
+    target_acceptance: float = 0.8
+    rescale: bool = True
+    jitter: float = 0.2
+    shorten_by_penalty: bool = False
+
+    def __post_init__(self):
+        _check_count("integration_steps", self.integration_steps)
+        _check_common(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class NUTS:
+    """The no-U-turn sampler, whose trajectories end where they turn back.
+
+    **Arguments:** `max_doublings`, of a trajectory, so at most `2^max_doublings` leapfrog steps; the others
+    as for `HMC`. Chains in a batch wait for the longest trajectory among them.
+    """
+
+    max_doublings: int = 6
+    step_size: float | None = None
+    target_acceptance: float = 0.8
+    rescale: bool = True
+    jitter: float = 0.0
+    shorten_by_penalty: bool = False
+
+    def __post_init__(self):
+        _check_count("max_doublings", self.max_doublings)
+        _check_common(self)
+
+
+Method = HMC | NUTS
+
+
+def paper_setting() -> dict[str, Any]:
+    """The setting of the papers, as arguments of `sample`: `sample(model, x, y, key=key, **paper_setting())`.
+
+    One chain of 40,000 draws, the first half dropped, with ten leapfrog steps of 0.05 (divided by C where C
+    is larger than one) and unit masses. Gold and Sollich, "Fast Bayesian support vector machine
+    parameter tuning with the Nystrom method", sec. II.
+    """
+    method = HMC(10, step_size=0.05, rescale=False, jitter=0.0, shorten_by_penalty=True)
+    return {"method": method, "chains": 1, "warmup": 20_000, "draws": 20_000}
+
+
+def _check_count(name, value) -> None:
+    if not (isinstance(value, int) and value >= 1):
+        raise ValueError(f"`{name}` must be a positive integer, but is {value!r}")
+
+
+def _check_common(method) -> None:
+    if method.step_size is not None and not method.step_size > 0:
+        raise ValueError(f"`step_size` must be positive or None, but is {method.step_size!r}")
+    if not 0 < method.target_acceptance < 1:
+        raise ValueError(
+            f"`target_acceptance` must be between 0 and 1, but is {method.target_acceptance!r}"
+        )
+    if not 0 <= method.jitter < 1:
+        raise ValueError(f"`jitter` must be between 0 and 1, but is {method.jitter!r}")

@@ -1,0 +1,120 @@
+"""What is known about the latent function after the data: draws, and what follows from them."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._errors import as_inputs
+from .._parameters import unfreeze
+from ..fit import as_predictions
+from ..machine import KernelMachine
+from ._chains import Averages, Chains, Traces
+from ._diagnostics import Diagnostics
+from ._probability import probability
+from ._whitening import Whitening
+
+
+class Posterior(eqx.Module):
+    """Draws from the posterior of a kernel machine's latent function, by `jaxsvm.sample`.
+
+    `b` are the draws that were kept, of shape (chains, kept, rank), in white coordinates: the latent values
+    at the examples are `whitening.factor @ b`. `means` holds averages over all draws, kept or not;
+    `diagnostics` tells how far to trust them, `traces` are the numbers behind it.
+    """
+
+    model: KernelMachine
+    x: Float[Array, "n d"]
+    y: Float[Array, " n"]
+    weights: Float[Array, " n"]
+    whitening: Whitening
+    b: Float[Array, "chains kept p"]
+    means: Averages
+    traces: Traces
+    diagnostics: Diagnostics
+    chains: Chains
+
+    def latent(self, x: Any) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+        """Mean and standard deviation of the latent function at new points.
+
+        The mean is that over all draws, the variance that over the kept ones; to it comes the variance
+        of the prior that the white coordinates do not reach.
+
+        **Arguments:** `x`, a matrix with one row for each point.
+
+        **Returns:** two vectors.
+        """
+        features, residual = self._features(x)
+        mean = features @ jnp.mean(self.means.b, axis=0)
+        values = features @ self._draws().T
+        return mean, jnp.sqrt(jnp.var(values, axis=1) + residual)
+
+    def probability(self, x: Any, rule: str = "normalized") -> Float[Array, " m"]:
+        """The probability of the label +1 at new points.
+
+        **Arguments:**
+
+        - `x`: a matrix with one row for each point.
+        - `rule`: `"normalized"` for the normalized model, `<Q(+1|f)> / (<Q(+1|f)> + <Q(-1|f)>)`, or
+          `"average"` for the plain average `<Q(+1|f) / (Q(+1|f) + Q(-1|f))>`, where brackets are
+          posterior averages and `Q(y|f) = exp(-L(y, f))`.
+
+        **Returns:** a vector of probabilities.
+        """
+        features, residual = self._features(x)
+        means = self._draws() @ features.T
+        return probability(unfreeze(self.model).loss, means, residual, rule)
+
+    def predict(self, x: Any) -> Float[Array, " m"]:
+        """Labels -1 and +1 of new points by the more probable class, or for a regression the mean.
+
+        **Arguments:** `x`, a matrix with one row for each point.
+
+        **Returns:** one label or target for each point.
+        """
+        if self.model.loss.is_classifier:
+            return as_predictions(self.model.loss, self.probability(x) - 0.5)
+        return self.latent(x)[0]
+
+    def to_arviz(self) -> Any:
+        """The draws as ArviZ data: coordinates `b`, latent values, and statistics of the sampler.
+
+        **Returns:** an `InferenceData` or `DataTree`, as the installed ArviZ has it.
+        """
+        try:
+            import arviz  # pyright: ignore[reportMissingImports]
+        except ImportError as error:
+            raise ImportError("`to_arviz` needs ArviZ: pip install arviz") from error
+        b = np.asarray(self.b)
+        draws = {"b": b, "latent": b @ np.asarray(self.whitening.factor).T}
+        kept, total = b.shape[1], self.traces.loss.shape[0]
+        thin = -(-total // kept)  # of each so many draws the last is kept
+        places = np.minimum(np.arange(1, kept + 1) * thin, total) - 1
+        names = {"energy": "energy", "acceptance": "acceptance_rate", "divergent": "diverging"}
+        stats = {
+            name: np.asarray(getattr(self.traces, field))[places].T for field, name in names.items()
+        }
+        stats["lp"] = -np.asarray(self.traces.loss + self.traces.penalty)[places].T
+        convert: Any = arviz.from_dict
+        if int(arviz.__version__.split(".")[0]) < 1:
+            return convert(posterior=draws, sample_stats=stats)
+        return convert({"posterior": draws, "sample_stats": stats})
+
+    def _draws(self) -> Float[Array, "k p"]:
+        return self.b.reshape(-1, self.b.shape[2])
+
+    def _features(self, x):
+        points = as_inputs(x).astype(self.x.dtype)
+        if points.shape[1] != self.x.shape[1]:
+            raise ValueError(
+                f"the posterior is of {self.x.shape[1]} inputs, but `x` has {points.shape[1]}"
+            )
+        return _features(self.whitening, unfreeze(self.model).kernel, points)
+
+
+@jax.jit
+def _features(whitening, kernel, points):
+    return whitening.features(kernel, points)

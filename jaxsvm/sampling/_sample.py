@@ -1,0 +1,153 @@
+"""Sampling the posterior of the latent function: `sample`."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._parameters import unfreeze
+from .._progress import Progress
+from ..fit import as_data
+from ..machine import KernelMachine
+from ._chains import Averages, Chains, Traces, draw, start_chains, warm_up
+from ._diagnostics import diagnose, warn_of_problems
+from ._methods import HMC, NUTS, Method
+from ._posterior import Posterior
+from ._target import Target
+from ._whitening import Subspace, Whitening, choose_subspace, whiten
+
+_LOOKS, _SHORTEST_PIECE = 20, 50  # of the host at a long run, and draws between two of them
+_KEPT = 100  # draws of each chain for predictions, about, unless all are kept
+
+
+def sample(
+    model: KernelMachine,
+    x: Any,
+    y: Any,
+    *,
+    key: Any,
+    rank: int | None = None,
+    landmarks: int | Any | None = None,
+    choice: str = "random",
+    method: Method = HMC(),  # noqa: B008, it is immutable
+    chains: int = 8,
+    warmup: int = 200,
+    draws: int = 500,
+    keep_draws: bool = False,
+    weights: Any = None,
+    progress: bool | None = None,
+) -> Posterior:
+    """Draw from the posterior of the latent function.
+
+    Its density is in proportion to `exp(-sum_i L(y_i, theta_i)) N(theta; 0, K)`. BlackJAX moves all chains at once, in coordinates in which the prior is white: `theta = V b`, exact or by
+    Nystrom's method. Gold and Sollich, "Model selection for support vector machine classification",
+    sec. 4.2, and "Fast Bayesian support vector machine parameter tuning with the Nystrom method". The
+    chains begin at the mode, which is the fit.
+
+    **Arguments:**
+
+    - `model`, `x`, `y`, `weights`: as for `jaxsvm.fit`; no free offset, whose prior would be improper.
+    - `key`: of JAX's random numbers; the same key gives the same draws.
+    - `rank`, `landmarks`: of Nystrom's method; without both the whitening is exact and has as many
+      coordinates as there are examples. `landmarks` is their number or a list of examples; by default 200.
+    - `choice`: of the landmarks, `"random"`, `"kmeans++"` or `"pivoted"`.
+    - `method`: `jaxsvm.sampling.HMC(...)` or `NUTS(...)`.
+    - `chains`, `warmup`, `draws`: how many chains, and of each how many draws to learn the step size
+      and the widths of the posterior from, and to average over.
+    - `keep_draws`: whether to keep all draws; otherwise about 100 of each chain, and memory does not
+      grow with `draws` (but for six numbers a draw for the diagnostics).
+    - `progress`: whether to draw a progress bar; by default if standard error is a terminal.
+
+    **Returns:** a `Posterior`. A `SamplingWarning` says in words what is wrong with the chains, if
+    anything is.
+    """
+    x, y, weights = as_data(model, x, y, weights)
+    check_sampler(model, method, chains=chains, draws=draws, warmup=warmup)
+    mark_key, warm_key, draw_key = jax.random.split(key, 3)
+    subspace = choose_subspace(model, x, rank, landmarks, choice, mark_key)
+    setup = Setup(unfreeze(model), x, y, weights, subspace.landmarks)
+    rank = subspace.rank
+
+    bar = Progress(warmup + draws, "sampling", progress)
+    whitening, state = begin(setup, rank, method, chains)
+    state = _warm_up(setup, whitening, method, state, warm_key, warmup)
+    bar.update(warmup, f"step size {float(jnp.exp(state.log_step)):.2g}")
+    count = _pieces(draws)
+    length = draws // count
+    keep = length if keep_draws else min(length, -(-_KEPT // count))
+    pieces = []
+    for number in range(count):
+        piece_key = jax.random.fold_in(draw_key, number)
+        state, means, traces, kept = _draw(setup, whitening, method, state, piece_key, length, keep)
+        pieces.append((means, traces, kept))
+        acceptance = float(jnp.mean(traces.acceptance))
+        bar.update(warmup + (number + 1) * length, f"acceptance {acceptance:.2f}")
+    bar.close()
+    means, traces, kept = _join(pieces)
+    diagnostics = diagnose(traces, jnp.exp(state.log_step), whitening.error)
+    warn_of_problems(diagnostics, "the draws from the posterior should not be trusted as they are")
+    b = jnp.swapaxes(kept, 0, 1)
+    return Posterior(model, x, y, weights, whitening, b, means, traces, diagnostics, state)
+
+
+class Setup(NamedTuple):
+    """Model and data of a run, all hyperparameters free."""
+
+    model: KernelMachine
+    x: Float[Array, "n d"]
+    y: Float[Array, " n"]
+    weights: Float[Array, " n"]
+    landmarks: Array | None
+
+
+def check_sampler(model: KernelMachine, method: Method, **counts: int) -> None:
+    """Raise a clear error where there is no posterior to draw from, or counts that make no sense."""
+    if model.offset:
+        raise ValueError(
+            "the posterior is not defined for a free, unpenalized offset: use `offset=False` and add a "
+            "`Constant` kernel, whose variance is that of the offset"
+        )
+    if not isinstance(method, HMC | NUTS):
+        raise TypeError(
+            f"`method` must be `sampling.HMC(...)` or `sampling.NUTS(...)`, not {method!r}"
+        )
+    for name, count in counts.items():
+        least = 0 if name == "warmup" else 1
+        if not (isinstance(count, int) and count >= least):
+            raise ValueError(f"`{name}` must be an integer of at least {least}, but is {count!r}")
+
+
+def target_of(setup: Setup, whitening: Whitening) -> Target:
+    """The posterior in white coordinates."""
+    return Target(setup.model.loss, whitening.factor, setup.y, setup.weights)
+
+
+@eqx.filter_jit
+def begin(setup: Setup, rank: int, method: Method, chains: int) -> tuple[Whitening, Chains]:
+    """The whitening, and all chains at the mode."""
+    whitening = whiten(setup.model.kernel, setup.x, Subspace(setup.landmarks, rank))
+    return whitening, start_chains(target_of(setup, whitening), method, chains)
+
+
+@eqx.filter_jit
+def _warm_up(setup, whitening, method, state, key, draws) -> Chains:
+    return warm_up(target_of(setup, whitening), method, state, key, draws)
+
+
+@eqx.filter_jit
+def _draw(setup, whitening, method, state, key, draws, keep):
+    return draw(target_of(setup, whitening), method, state, key, draws, keep)
+
+
+def _pieces(draws: int) -> int:
+    """In how many equal pieces to draw, between which the host looks; one length is compiled once."""
+    most = max(min(_LOOKS, draws // _SHORTEST_PIECE), 1)
+    return next(count for count in range(most, 0, -1) if draws % count == 0)
+
+
+def _join(pieces) -> tuple[Averages, Traces, Any]:
+    means = jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *(piece[0] for piece in pieces))
+    traces = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *(piece[1] for piece in pieces))
+    return means, traces, jnp.concatenate([piece[2] for piece in pieces])
