@@ -10,26 +10,28 @@ _BLOCK = 256  # below this a triangular solve is as fast as the products that wo
 def inverse_of_definite(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The inverse of a positive definite matrix by its Cholesky factor; NaN where it is not definite.
 
-    `M^-1 = S' S` with `S` the inverse of the factor. It goes by halves, so that nearly all of the work is
-    matrix products and the zeros of `S` are not multiplied.
+    `M^-1 = S S'` with `S` the inverse of the upper factor. It goes by halves, so that nearly all of the
+    work is matrix products and the zeros of `S` are not multiplied.
     """
-    return _inverse_and_gram(jax.lax.linalg.cholesky(matrix, symmetrize_input=False))[1]
+    # LAPACK goes by columns: with the transposes no array need change its layout
+    factor = jax.lax.linalg.cholesky(matrix.T, symmetrize_input=False).T
+    return _inverse_and_gram(factor)[1]
 
 
 def _inverse_and_gram(factor):
-    """The inverse S of a lower triangular matrix, and `S' S`."""
+    """The inverse S of an upper triangular matrix, and `S S'`."""
     examples = factor.shape[0]
     if examples <= _BLOCK:
         eye = jnp.eye(examples, dtype=factor.dtype)
-        inverse = jax.lax.linalg.triangular_solve(factor, eye, left_side=True, lower=True)
-        return inverse, inverse.T @ inverse
+        inverse = jax.lax.linalg.triangular_solve(factor.T, eye, left_side=True, lower=True).T
+        return inverse, inverse @ inverse.T
     half = examples // 2
     first, first_gram = _inverse_and_gram(factor[:half, :half])
     second, second_gram = _inverse_and_gram(factor[half:, half:])
-    corner = -second @ (factor[half:, :half] @ first)
-    inverse = jnp.block([[first, jnp.zeros_like(corner.T)], [corner, second]])
-    side = corner.T @ second
-    gram = jnp.block([[first_gram + corner.T @ corner, side], [side.T, second_gram]])
+    corner = -first @ (factor[:half, half:] @ second)
+    inverse = jnp.block([[first, corner], [jnp.zeros_like(corner.T), second]])
+    side = corner @ second.T
+    gram = jnp.block([[first_gram + corner @ corner.T, side], [side.T, second_gram]])
     return inverse, gram
 
 

@@ -1,5 +1,6 @@
 """Ascending the evidence along its exact gradients."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from .._threads import map_in_threads
 from ..fit import as_data
 from ..machine import KernelMachine
 from ..optimizers import adaptive_rates
+from ..sampling._diagnostics import SamplingWarning
 from ..sampling._methods import HMC, Method
 from ..sampling._sample import check_sampler
 from ..sampling._whitening import choose_subspace
@@ -206,12 +208,20 @@ def _conclude(model, task: Task, plan: Plan, outcomes, key, throw: bool) -> Asce
 
 
 def _minus_evidence(model, task: Task, plan: Plan, key) -> float:
-    landmarks = task.landmarks
-    rank = None if landmarks is None and plan.rank == task.x.shape[0] else plan.rank
-    found = log_evidence(
-        model, task.x, task.y, weights=task.weights, key=jax.random.fold_in(key, 1), rank=rank,
-        landmarks=landmarks if landmarks is not None else (None if rank is None else task.x.shape[0]),
-    )  # fmt: skip
+    """Minus the log evidence of the same low-rank machine that has been climbed."""
+    everything = task.landmarks is None
+    exact = everything and plan.rank == task.x.shape[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)  # that the rank is low was asked for
+        found = log_evidence(
+            model,
+            task.x,
+            task.y,
+            weights=task.weights,
+            key=jax.random.fold_in(key, 1),
+            rank=None if exact else plan.rank,
+            landmarks=None if exact else (task.x.shape[0] if everything else task.landmarks),
+        )
     return -float(found.value)
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import threading
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +69,10 @@ class Checkpoint:
     def _read(self) -> None:
         assert self._path is not None
         try:
-            with np.load(self._path, allow_pickle=False) as file:
+            with self._path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
                 content = {name: file[name] for name in file.files}
             about = json.loads(str(content.pop("about")))
-        except (OSError, ValueError, KeyError, EOFError) as error:
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(
                 f"{self._path} is not a checkpoint, or is damaged: remove it to begin anew"
             ) from error

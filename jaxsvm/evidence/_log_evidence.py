@@ -73,8 +73,10 @@ def log_evidence(
     mark_key, run_key = jax.random.split(key)
     subspace = choose_subspace(model, x, rank, landmarks, choice, mark_key)
     setup = Setup(unfreeze(model), x, y, weights, subspace.landmarks)
-    run = integrate if isinstance(options, Thermodynamic) else temper
-    estimate = run(setup, subspace.rank, options, run_key, progress)
+    if isinstance(options, Thermodynamic):
+        estimate = integrate(setup, subspace.rank, options, run_key, progress)
+    else:
+        estimate = temper(setup, subspace.rank, options, run_key, progress)
     if estimate.problems:
         warnings.warn(
             "the log evidence should not be trusted as it is: " + ". ".join(estimate.problems),

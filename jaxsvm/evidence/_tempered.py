@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from blackjax.smc import from_mcmc, resampling, solver
-from blackjax.smc.tempered import TemperedSMCState
 from jaxtyping import Array, Bool, Float
 
 from .._progress import Progress
@@ -33,10 +32,10 @@ _hmc = blackjax.hmc.build_kernel()
 class TemperedSMC:
     """Tempered sequential Monte Carlo, with BlackJAX's particles and trajectories.
 
-    Particles from the prior are weighted, resampled and moved by Hamiltonian Monte Carlo while the losses grow
-    from nothing to their full strength, `t L(f)` with the temperature t from 0 to 1. Each temperature is such
-    that the weights are worth `target_ess` of the particles; the masses `I + t V' D V` with the mean
-    curvatures D, and the step size, are learnt from the particles on the way.
+    Particles from the prior are weighted, resampled and moved by Hamiltonian Monte Carlo while the losses
+    grow from nothing to their full strength, `t L(f)` with the temperature t from 0 to 1. Each temperature
+    is such that the weights are worth `target_ess` of the particles; the masses `I + t V' D V` with the
+    mean curvatures D, and the step size, are learnt from the particles on the way.
 
     Where the loss is infinite for some draws from the prior, the latent function grows instead, `L(t f)`: at
     first no particle is behind the wall, and later on few at a time. The path is then that of the machine
@@ -101,10 +100,18 @@ class _Records(NamedTuple):
     unique: Float[Array, " steps"]
 
 
-class _Run(NamedTuple):
-    """Where a run is: particles with weights that stand for the posterior at the temperature."""
+class _Particles(NamedTuple):
+    """With their weights they stand for the posterior at the temperature."""
 
-    state: TemperedSMCState
+    particles: Float[Array, "particles p"]
+    weights: Float[Array, " particles"]
+    temperature: Float[Array, ""]
+
+
+class _Run(NamedTuple):
+    """Where a run is."""
+
+    state: _Particles
     log_step: Float[Array, ""]
     steps: Array
     records: _Records
@@ -149,10 +156,12 @@ def _run(setup: Setup, whitening: Whitening, wall, method: TemperedSMC, key) -> 
     full = target_of(setup, whitening)
     rank, dtype = full.factor.shape[1], full.y.dtype
     longest = _QUARTER / method.sampler.integration_steps
-    kernel = from_mcmc.build_kernel(_mover(method.sampler), blackjax.hmc.init, resampling.systematic)
+    kernel = from_mcmc.build_kernel(
+        _mover(method.sampler), blackjax.hmc.init, resampling.systematic
+    )
 
     def one(run: _Run) -> _Run:
-        target = _at(full, run.state.tempering_param, wall)
+        target = _at(full, run.state.temperature, wall)
         temperature = _next_temperature(full, wall, method, run.state)
         after = _at(full, temperature, wall)
 
@@ -160,17 +169,17 @@ def _run(setup: Setup, whitening: Whitening, wall, method: TemperedSMC, key) -> 
             return -total_loss(target, target.factor @ b) - b @ b / 2
 
         def log_weight(b):
-            return _minus(total_loss(target, target.factor @ b), total_loss(after, after.factor @ b))
+            return _minus(
+                total_loss(target, target.factor @ b), total_loss(after, after.factor @ b)
+            )
 
         parameters = {
             "step_size": jnp.exp(run.log_step)[None],
             "inverse_mass_matrix": _inverse_masses(target, method, run.state)[None],
         }
         step_key = jax.random.fold_in(loop_key, run.steps)
-        moved, info = kernel(
-            step_key, run.state, method.moves, parameters, log_density, log_weight
-        )
-        state = TemperedSMCState(moved.particles, moved.weights.astype(dtype), temperature)
+        moved, info = kernel(step_key, run.state, method.moves, parameters, log_density, log_weight)
+        state = _Particles(moved.particles, moved.weights.astype(dtype), temperature)
         acceptance, divergent = info.update_info
         log_step = run.log_step
         if method.sampler.step_size is None:
@@ -191,12 +200,12 @@ def _run(setup: Setup, whitening: Whitening, wall, method: TemperedSMC, key) -> 
 
     def goes_on(run: _Run):
         sound = jnp.isfinite(run.records.log_partition[run.steps])
-        return (run.state.tempering_param < 1) & (run.steps < method.max_temperatures) & sound
+        return (run.state.temperature < 1) & (run.steps < method.max_temperatures) & sound
 
     start_key, loop_key = jax.random.split(key)
     particles = jax.random.normal(start_key, (method.particles, rank), dtype)
     equal = jnp.full(method.particles, 1 / method.particles, dtype)
-    state = TemperedSMCState(particles, equal, jnp.zeros((), dtype))
+    state = _Particles(particles, equal, jnp.zeros((), dtype))
     size = longest if method.sampler.step_size is None else method.sampler.step_size
     empty = jnp.zeros(method.max_temperatures + 1, dtype)
     mean_loss = empty.at[0].set(_mean_loss(full, wall, state))
@@ -206,13 +215,13 @@ def _run(setup: Setup, whitening: Whitening, wall, method: TemperedSMC, key) -> 
     return jax.lax.while_loop(goes_on, one, begin)
 
 
-def _next_temperature(full: Target, wall, method: TemperedSMC, state: TemperedSMCState):
+def _next_temperature(full: Target, wall, method: TemperedSMC, state: _Particles):
     """Where the particles, moved by then, will have weights that are worth `target_ess` of them.
 
     `(sum W u)^2 / sum W u^2` with the present weights W and the factors u that come next: Zhou, Johansen and
     Aston, "Toward automatic model comparison: an adaptive sequential Monte Carlo approach", 2016.
     """
-    present = state.tempering_param
+    present = state.temperature
     latent = state.particles @ full.factor.T  # grows with the temperature, if at all, as a whole
 
     def losses_at(temperature):
@@ -258,7 +267,7 @@ def _mover(sampler: HMC):
     return move
 
 
-def _inverse_masses(target: Target, method: TemperedSMC, state: TemperedSMCState):
+def _inverse_masses(target: Target, method: TemperedSMC, state: _Particles):
     """About the covariance of the posterior for which the weighted particles stand: `(I + V' D V)^-1`."""
     if not method.sampler.rescale:
         return jnp.eye(target.factor.shape[1], dtype=target.y.dtype)
@@ -275,9 +284,9 @@ def _losses(target: Target, latent: Float[Array, "particles n"]) -> Float[Array,
     return jax.vmap(total_loss, (None, 0))(target, latent)
 
 
-def _mean_loss(full: Target, wall, state: TemperedSMCState):
+def _mean_loss(full: Target, wall, state: _Particles):
     """Of the losses at full strength, of latent functions as they are at the temperature."""
-    factor = _at(full, state.tempering_param, wall).factor
+    factor = _at(full, state.temperature, wall).factor
     losses = _losses(full, state.particles @ factor.T)
     return jnp.sum(jnp.where(state.weights > 0, state.weights * losses, 0.0))
 
@@ -288,9 +297,7 @@ def _share_of_different(ancestors):
 
 def _summarize(method: TemperedSMC, runs, wall, whitening_error, dtype) -> Estimate:
     steps = np.array([int(run[0]) for run in runs])
-    records = _Records(
-        *(np.stack(leaves) for leaves in zip(*(run[2] for run in runs), strict=True))
-    )
+    records = jax.tree.map(lambda *leaves: np.stack(leaves), *(run[2] for run in runs))
     # shorter runs stay where they ended
     places = np.minimum(np.arange(steps.max() + 1)[None, :], steps[:, None])
     columns = (records.temperature, records.mean_loss, records.log_partition)

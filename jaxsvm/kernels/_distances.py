@@ -49,9 +49,24 @@ def squared_distances(
             raw > max(8, x1.shape[1] ** 0.5) * jnp.finfo(raw.dtype).eps * sizes, raw, 0.0
         )
     if same:  # symmetric to the last bit, whatever the compiler makes of the above
-        distances = (distances + distances.T) / 2
+        distances = _symmetrized(distances)
         distances = jnp.where(jnp.eye(x1.shape[0], dtype=bool), 0.0, distances)
     return distances
+
+
+@jax.custom_jvp
+def _symmetrized(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """A matrix that is symmetric but for rounding, made so to the last bit.
+
+    Its derivatives are symmetric but for rounding too and pass as they are, which saves the transpose of a
+    gradient that no one would see.
+    """
+    return (matrix + matrix.T) / 2
+
+
+@_symmetrized.defjvp
+def _symmetrized_jvp(primals, tangents):
+    return _symmetrized(*primals), tangents[0]
 
 
 def safe_root(squared: Float[Array, "n m"]) -> Float[Array, "n m"]:

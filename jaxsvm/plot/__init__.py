@@ -7,9 +7,11 @@ except ImportError as error:
         '`jaxsvm.plot` needs matplotlib, which is not installed: pip install "jaxsvm[plot]"'
     ) from error
 
+from ._ascent import ascent as ascent
 from ._errors import error_histogram as error_histogram
 from ._history import history as history
 from ._line import Line as Line
 from ._line import criterion_along as criterion_along
 from ._relevance import relevance as relevance
+from ._reliability import reliability as reliability
 from ._surface import decision_surface as decision_surface

@@ -18,7 +18,7 @@ from .._results import RESULTS
 from ..selection import Selection
 from ._figure import as_place, many_axes
 
-_MOST_CURVES = 6  # of one parameter: more of them cannot be told apart
+MOST_CURVES = 6  # of one parameter: more of them cannot be told apart
 
 
 def history(
@@ -53,7 +53,7 @@ def history(
     chosen = _start(selection, start)
     length = int(record.steps[chosen])
     steps = np.arange(length)
-    shown = _names(selection, names)
+    shown = named(selection, names)
     norms = np.asarray(record.gradient_norm)[chosen, :length]
     errors = {"test": record.test_error, "validation": record.validation_error}
     errors = {k: np.asarray(v)[chosen, :length] for k, v in errors.items() if v is not None}
@@ -65,9 +65,9 @@ def history(
     panels = many_axes(axes, titles, columns, (4.0, 2.1), share_x=True)
 
     for name, ax in zip(shown, panels, strict=False):
-        _draw_parameter(ax, steps, np.asarray(record.parameters[name])[chosen, :length])
+        draw_parameter(ax, steps, np.asarray(record.parameters[name])[chosen, :length])
         if is_positive(selection.model, name):
-            _use_log_scale(ax)
+            use_log_scale(ax)
     rest = iter(panels[len(shown) :])
     ax = next(rest)
     if start == "all":
@@ -81,7 +81,7 @@ def history(
     if "gradient norm" in titles:
         ax = next(rest)
         ax.plot(steps, norms, color="C0")
-        _use_log_scale(ax)
+        use_log_scale(ax)
     if errors:
         ax = next(rest)
         scale = 100 if selection.model.loss.is_classifier else 1
@@ -111,7 +111,8 @@ def _start(selection, start) -> int:
     return chosen
 
 
-def _names(selection, names) -> list[str]:
+def named(selection, names) -> list[str]:
+    """The full names of the parameters to draw, of a selection or an ascent."""
     recorded = list(selection.history.parameters)
     if names is None:
         return recorded
@@ -123,15 +124,16 @@ def _names(selection, names) -> list[str]:
     return chosen
 
 
-def _draw_parameter(ax: Axes, steps: np.ndarray, values: np.ndarray) -> None:
+def draw_parameter(ax: Axes, steps: np.ndarray, values: np.ndarray) -> None:
+    """A curve, or the first six of a vector."""
     shape = values.shape[1:]
     if not shape:
         ax.plot(steps, values, color="C0")
         return
     indices = list(np.ndindex(shape))
-    for index in indices[:_MOST_CURVES]:
+    for index in indices[:MOST_CURVES]:
         ax.plot(steps, values[:, *index], label=", ".join(map(str, index)))
-    few = f"{_MOST_CURVES} of {len(indices)}" if len(indices) > _MOST_CURVES else None
+    few = f"{MOST_CURVES} of {len(indices)}" if len(indices) > MOST_CURVES else None
     # beside the curves, which fill the panel
     ax.legend(
         title=few,
@@ -144,7 +146,8 @@ def _draw_parameter(ax: Axes, steps: np.ndarray, values: np.ndarray) -> None:
     )
 
 
-def _use_log_scale(ax: Axes) -> None:
+def use_log_scale(ax: Axes) -> None:
+    """A logarithmic scale with ticks that can be read, where there is anything to show on it."""
     data = np.concatenate([np.asarray(line.get_ydata(), float) for line in ax.lines])
     data = data[np.isfinite(data) & (data > 0)]
     if not data.size:  # nothing that a logarithmic scale could show

@@ -129,7 +129,7 @@ def sample_hyperparameters(
     diagnostics = diagnose(
         stacked, rows.acceptance, rows.divergent, rows.failed, rows.outside, step_sizes
     )
-    problems = diagnostics.problems()
+    problems = diagnostics.problems
     if problems:
         warnings.warn(
             "sampling hyperparameters: " + "; ".join(problems), SamplingWarning, stacklevel=2

@@ -25,7 +25,7 @@ class HyperDiagnostics(eqx.Module):
     For each chain: `acceptance`, the mean probability of acceptance; `divergences`, transitions whose energy
     error was huge; `failures`, those refused since the fit failed; `outside`, those refused since they
     led out of the bounds; `step_size`. For each entry of each parameter, by name: `rhat`, of halves of chains
-    by ranks (one where they agree), and `ess`, the effective number of draws of all chains together.
+    by ranks (one where they agree), and `ess_bulk`, the effective number of draws of all chains together.
     """
 
     acceptance: Float[Array, " chains"]
@@ -34,9 +34,10 @@ class HyperDiagnostics(eqx.Module):
     outside: Int[Array, " chains"]
     step_size: Float[Array, " chains"]
     rhat: dict[str, Float[Array, "..."]]
-    ess: dict[str, Float[Array, "..."]]
+    ess_bulk: dict[str, Float[Array, "..."]]
     draws: int = eqx.field(static=True)
 
+    @property
     def problems(self) -> list[str]:
         """What is wrong with the draws, and what to do about it, in words; empty if nothing is."""
         found = []
@@ -51,10 +52,10 @@ class HyperDiagnostics(eqx.Module):
                 f"chains do not agree about `{worst}` (R-hat {_largest(self.rhat[worst]):.2f}): raise "
                 "`warmup` and `draws`, or give a narrower `prior`"
             )
-        fewest = min(self.ess, key=lambda name: _least(self.ess[name]))
-        if not _least(self.ess[fewest]) >= 50:
+        fewest = min(self.ess_bulk, key=lambda name: _least(self.ess_bulk[name]))
+        if not _least(self.ess_bulk[fewest]) >= 50:
             found.append(
-                f"only {_least(self.ess[fewest]):.0f} effective draws of `{fewest}`: raise "
+                f"only {_least(self.ess_bulk[fewest]):.0f} effective draws of `{fewest}`: raise "
                 "`draws` or `integration_steps`"
             )
         lowest = float(np.min(np.asarray(self.acceptance)))
@@ -180,7 +181,7 @@ def diagnose(models, acceptance, divergent, failed, outside, step_size) -> Hyper
         outside=jnp.asarray(outside.sum(axis=1)),
         step_size=jnp.asarray(step_size),
         rhat={name: _of_entries(rhat, leaf) for name, leaf in leaves.items()},
-        ess={name: _of_entries(ess_bulk, leaf) for name, leaf in leaves.items()},
+        ess_bulk={name: _of_entries(ess_bulk, leaf) for name, leaf in leaves.items()},
         draws=acceptance.shape[1],
     )
 

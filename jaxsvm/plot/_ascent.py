@@ -1,0 +1,84 @@
+"""How an ascent of the evidence went: hyperparameters beside their gradients."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.ticker import MaxNLocator
+
+from .._parameters import is_positive
+from ..evidence import Ascent
+from ._figure import as_place, many_axes
+from ._history import MOST_CURVES, draw_parameter, named, use_log_scale
+
+
+def ascent(
+    path: Ascent,
+    start: int | None = None,
+    names: Sequence[str] | str | None = None,
+    *,
+    axes: Any = None,
+) -> np.ndarray:
+    """Draw hyperparameters, the gradients of the log evidence with error bands, and errors over the steps.
+
+    As Figs. 5 and 6 of Gold and Sollich, "Model selection for support vector machine classification".
+
+    **Arguments:**
+
+    - `path`: what `jaxsvm.evidence_ascent` gave back.
+    - `start`: the number of the start to draw; by default the best one.
+    - `names`: the hyperparameters to draw, dotted as in `jaxsvm.parameters`; by default all that are not
+      frozen. Of a vector, its first six entries.
+    - `axes`: Axes to draw in, one for each panel; by default those of a new figure.
+
+    **Returns:** the Axes in an array: each hyperparameter and its gradient (by the logarithm of a positive
+    one) with a band of two standard errors, then the mean magnitude of the gradient, and test and
+    validation errors if there are any.
+    """
+    if not isinstance(path, Ascent):
+        raise TypeError(
+            f"`path` must be what `jaxsvm.evidence_ascent` gave back, not a {type(path).__name__}"
+        )
+    record = path.history
+    chosen = as_place(path.best if start is None else start, len(path.results), "start", "a start")
+    length = int(record.steps[chosen])
+    steps = np.arange(length)
+    shown = named(path, names)
+    errors = {"test": record.test_error, "validation": record.validation_error}
+    errors = {k: np.asarray(v)[chosen, :length] for k, v in errors.items() if v is not None}
+    titles = [title for name in shown for title in (name, f"gradient: {name}")]
+    titles += ["mean magnitude of the gradient", *(["error"] if errors else [])]
+    panels = many_axes(axes, titles, 2, (4.0, 2.1), share_x=True)
+
+    for place, name in enumerate(shown):
+        values, gradients, deviations = (
+            np.asarray(table[name])[chosen, :length]
+            for table in (record.parameters, record.gradient, record.standard_error)
+        )
+        draw_parameter(panels[2 * place], steps, values)
+        if is_positive(path.model, name):
+            use_log_scale(panels[2 * place])
+        ax = panels[2 * place + 1]
+        flat = gradients.reshape(length, -1)[:, :MOST_CURVES]
+        bands = 2 * deviations.reshape(length, -1)[:, :MOST_CURVES]
+        for number in range(flat.shape[1]):
+            ax.plot(steps, flat[:, number], color=f"C{number}")
+            low, high = flat[:, number] - bands[:, number], flat[:, number] + bands[:, number]
+            ax.fill_between(steps, low, high, color=f"C{number}", alpha=0.25, linewidth=0)
+        ax.axhline(0, color="0.5", linewidth=0.7)
+    ax = panels[2 * len(shown)]
+    ax.plot(steps, np.asarray(record.magnitude)[chosen, :length], color="C0")
+    use_log_scale(ax)
+    if errors:
+        scale = 100 if path.model.loss.is_classifier else 1
+        for label, row in errors.items():
+            panels[-1].plot(steps, scale * row, label=label)
+        panels[-1].legend(fontsize="small")
+        titles[-1] = "error (%)" if scale == 100 else "mean squared error"
+    for ax, title in zip(panels, titles, strict=True):
+        ax.set_title(title, fontsize="medium")
+        ax.margins(x=0.02)
+        ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    for ax in panels[-2:] if axes is None else panels:
+        ax.set_xlabel("step")
+    return panels

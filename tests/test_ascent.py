@@ -1,0 +1,174 @@
+"""Ascending the evidence: the papers' rates, stopping, resuming, starts, and bad luck."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jaxsvm as jsvm
+from jaxsvm import RESULTS, evidence_ascent
+from jaxsvm.evidence import _ascent, median_model, median_of_partitions
+from jaxsvm.optimizers import adaptive_rates
+
+X, Y = jsvm.datasets.noisy_xor(60, key=jax.random.key(0), inputs=4)
+MODEL = jsvm.KernelMachine(
+    jsvm.kernels.RBF(jnp.full(4, 2.0), 1.0) + jsvm.kernels.Constant(0.1), jsvm.losses.Hinge(0.6)
+)
+SMALL = {"rank": 10, "landmarks": 30, "chains": 4, "warmup": 12, "draws": 40, "first_warmup": 60}
+KEY = jax.random.key(1)
+NEVER = {"gradient_share": None, "change_share": None}
+
+
+def leaves(tree):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def test_it_climbs_and_stops_by_the_share_of_the_peak():
+    path = evidence_ascent(MODEL, X, Y, key=KEY, **SMALL, max_steps=30)
+    assert RESULTS(int(path.result)) == RESULTS.small_gradient
+    magnitude = np.asarray(path.history.magnitude)[0]
+    assert magnitude[-1] <= 0.15 * magnitude.max() and np.all(
+        magnitude[:-1] > 0.15 * np.maximum.accumulate(magnitude)[:-1]
+    )
+    # the evidence itself is larger at the end, far beyond the errors of both
+    ends = [jsvm.log_evidence(m, X, Y, key=KEY) for m in (MODEL, path.model)]
+    error = np.hypot(*(float(end.standard_error) for end in ends))
+    assert float(ends[1].value - ends[0].value) > 5 * error
+    for name, values in path.history.parameters.items():
+        np.testing.assert_allclose(values[0, -1], jsvm.parameters(path.model)[name], rtol=1e-12)
+        assert path.history.gradient[name].shape == values.shape
+        assert np.all(np.asarray(path.history.standard_error[name]) > 0)
+    assert "small_gradient after" in str(path) and path.fit().result == RESULTS.successful
+
+
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, monkeypatch):
+    file = tmp_path / "run.npz"
+    options = {**SMALL, **NEVER, "key": KEY}
+    whole = evidence_ascent(MODEL, X, Y, **options, max_steps=5)
+
+    original, calls = _ascent.advance, []
+
+    def killed(*arguments):
+        calls.append(1)
+        if len(calls) > 3:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(_ascent, "advance", killed)
+    with pytest.raises(KeyboardInterrupt):
+        evidence_ascent(MODEL, X, Y, **options, max_steps=5, checkpoint=file)
+    monkeypatch.undo()
+    resumed = evidence_ascent(MODEL, X, Y, **options, max_steps=5, checkpoint=file)
+    for a, b in zip(
+        leaves((whole.model, whole.history)), leaves((resumed.model, resumed.history)), strict=True
+    ):
+        np.testing.assert_array_equal(a, b)
+    with pytest.raises(ValueError, match="another model, data, key or settings"):
+        evidence_ascent(MODEL, X, -Y, **options, max_steps=5, checkpoint=file)
+    file.write_bytes(file.read_bytes()[:200])
+    with pytest.raises(ValueError, match="not a checkpoint, or is damaged"):
+        evidence_ascent(MODEL, X, Y, **options, max_steps=5, checkpoint=file)
+
+
+def test_starts_validation_bounds_and_frozen_parameters():
+    frozen = jsvm.freeze(MODEL, "kernel.right")
+    x, y = jsvm.datasets.noisy_xor(100, key=jax.random.key(5), inputs=4)
+    path = evidence_ascent(
+        frozen, X, Y, key=KEY, **SMALL, max_steps=6, restarts=2, starts=0.5, validation=(x, y), test=(x, y),
+        patience=2, bounds={"loss.C": (0.5, 0.7)}, **NEVER,
+    )  # fmt: skip
+    errors = np.asarray(path.history.validation_error)
+    np.testing.assert_array_equal(errors, np.asarray(path.history.test_error))
+    assert float(path.scores[path.best]) == np.nanmin(errors)
+    assert int(path.history.end[path.best]) == np.nanargmin(errors[path.best])
+    assert np.all((path.history.parameters["loss.C"] >= 0.5 - 1e-9) | np.isnan(errors))
+    assert np.all((path.history.parameters["loss.C"] <= 0.7 + 1e-9) | np.isnan(errors))
+    assert "kernel.right.variance" not in path.history.parameters
+    fitted = path.fit()
+    assert float(jnp.mean(fitted.predict(x) != y)) == pytest.approx(np.nanmin(errors))
+
+
+def test_of_several_starts_the_one_with_the_largest_evidence():
+    bad_and_good = jax.tree.map(lambda leaf: jnp.stack([leaf - 3.0, leaf]), MODEL)
+    path = evidence_ascent(
+        MODEL, X, Y, key=KEY, **SMALL, max_steps=1, restarts=2, starts=bad_and_good, **NEVER
+    )
+    assert path.best == 1 and float(path.scores[1]) < float(path.scores[0]) - 1.0
+
+
+def test_median_of_partitions():
+    parts = [(X[:30], Y[:30]), (X[30:], Y[30:]), (X[15:45], Y[15:45])]
+    options = {**SMALL, **NEVER, "landmarks": 20, "max_steps": 2}
+    model, paths = median_of_partitions(MODEL, parts, key=KEY, **options)
+    for name, value in jsvm.parameters(model).items():
+        stacked = np.stack([np.asarray(jsvm.parameters(p.model)[name]) for p in paths])
+        np.testing.assert_allclose(value, np.median(stacked, axis=0))
+    with pytest.raises(ValueError, match="no median of no models"):
+        median_model([])
+
+
+def test_chains_that_cannot_move_are_a_failure():
+    wild = jsvm.sampling.HMC(step_size=500.0)
+    with pytest.raises(jsvm.FitError, match="chains did not move"):
+        evidence_ascent(MODEL, X, Y, key=KEY, **SMALL, method=wild)
+    path = evidence_ascent(MODEL, X, Y, key=KEY, **SMALL, method=wild, throw=False)
+    assert RESULTS(int(path.result)) == RESULTS.sampling_failed
+
+
+def test_bad_input_is_refused():
+    for options, message in (
+        ({"gradient_share": 1.5}, "`gradient_share` must be between 0 and 1"),
+        ({"chains": 1}, "at least two chains"),
+        ({"rank": 40, "landmarks": 30}, "needs at least as many landmarks"),
+        ({"bounds": {"loss.C": (1.0, 2.0)}}, "out of its bounds"),
+        ({"max_steps": 0}, "`max_steps` must be a positive integer"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            evidence_ascent(MODEL, X, Y, key=KEY, **options)
+    with pytest.raises(TypeError, match="must be one of optax"):
+        evidence_ascent(MODEL, X, Y, key=KEY, optimizer="adam")  # pyright: ignore[reportArgumentType]
+
+
+def follow(gradient_of, start, steps, transformation):
+    state, point = transformation.init(start), start
+    path = [point]
+    for _ in range(steps):
+        updates, state = transformation.update(gradient_of(point), state, point)
+        point = optax.apply_updates(point, updates)
+        path.append(point)
+    return path, state
+
+
+def test_the_papers_rates_grow_where_gradients_stay():
+    """On a plane each step is longer than the last, up to the longest allowed."""
+    path, _ = follow(lambda p: jnp.ones(()), jnp.zeros(()), 6, adaptive_rates(0.1, 1.0, grow=1.5))
+    moves = -np.diff([float(p) for p in path])
+    np.testing.assert_allclose(moves, np.minimum(0.1 * 1.5 ** np.arange(6), 1.0), rtol=1e-6)
+
+
+def test_the_papers_rates_discard_a_step_that_overshoots():
+    """In a steep parabola the first step goes too far: it is taken back and repeated at half the length."""
+    path, state = follow(
+        lambda p: 2 * p, jnp.asarray(0.1), 3, adaptive_rates(first_move=0.4, shrink=0.5, rise=2.5)
+    )
+    points = [float(p) for p in path]
+    assert points[1] == pytest.approx(-0.3)  # where the gradient has turned and is larger
+    assert points[2] == pytest.approx(0.1 - 0.2)
+    assert bool(state.retaken) is False or abs(points[3]) <= abs(points[2])
+
+
+def test_the_papers_rates_reach_a_maximum_in_spite_of_noise():
+    rng = np.random.default_rng(0)
+    scales = jnp.array([1.0, 5.0, 0.3])
+
+    def gradient(p):
+        noise = jnp.asarray(rng.normal(size=3)) * 0.02
+        return {"vector": scales * p["vector"] + noise, "scalar": 20 * (p["scalar"] - 1) + noise[0]}
+
+    start = {"vector": jnp.array([2.0, -1.0, 3.0]), "scalar": jnp.asarray(-2.0)}
+    path, _ = follow(gradient, start, 60, adaptive_rates())
+    assert float(jnp.max(jnp.abs(scales * path[-1]["vector"]))) < 0.3
+    assert float(path[-1]["scalar"]) == pytest.approx(1.0, abs=0.05)
+    with pytest.raises(ValueError, match="`first_move` must be positive"):
+        adaptive_rates(first_move=0.0)
