@@ -2,6 +2,7 @@
 
 from importlib.metadata import version as _version
 
+from . import calibration as calibration
 from . import criteria as criteria
 from . import datasets as datasets
 from . import evidence as evidence
@@ -25,8 +26,12 @@ from .fit import Fit as Fit
 from .fit import Stats as Stats
 from .fit import fit as fit
 from .machine import KernelMachine as KernelMachine
+from .sampling import HyperPosterior as HyperPosterior
+from .sampling import LaplacePosterior as LaplacePosterior
 from .sampling import Posterior as Posterior
+from .sampling import laplace as laplace
 from .sampling import sample as sample
+from .sampling import sample_hyperparameters as sample_hyperparameters
 from .selection import Ensemble as Ensemble
 from .selection import History as History
 from .selection import Selection as Selection

@@ -3,6 +3,7 @@
 import argparse
 import textwrap
 import time
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,20 +13,26 @@ import numpy as np
 
 from . import (
     __version__,
+    calibration,
     criteria,
     datasets,
+    evidence_ascent,
     fit,
     freeze,
     frozen,
     kernels,
+    log_evidence,
     losses,
     parameters,
+    sample,
     select,
 )
 from ._results import RESULTS
 from .criteria import priors
 from .machine import KernelMachine
+from .sampling import SamplingWarning
 
+_EVIDENCE = "evidence"
 _CRITERIA = {
     "laplace": ("hinge", "the Laplace approximation of the evidence"),
     "laplace2": ("squared hinge", "the same for the squared hinge"),
@@ -42,24 +49,32 @@ _DATA = ("noisy_xor", "twonorm", "ringnorm", "waveform", "wdbc")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the demonstration with the given command-line arguments."""
-    rows = [f"  {name:12s} {text} ({loss})" for name, (loss, text) in _CRITERIA.items()]
+    rows = [f"  {_EVIDENCE:12s} the exact evidence, by sampling (hinge); the default"]
+    rows += [f"  {name:12s} {text} ({loss})" for name, (loss, text) in _CRITERIA.items()]
     parser = argparse.ArgumentParser(
         prog="python -m jaxsvm",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description=textwrap.dedent("""\
             Tune a support vector machine with one lengthscale for each input (automatic relevance
-            determination), amplitude, offset and C by minimizing a criterion from several starts, and
-            print what was found: errors before and after, support vectors, relevances, times."""),
+            determination), amplitude, offset and C, by ascending the exact evidence or by minimizing a
+            criterion from several starts, and print what was found: errors before and after, support
+            vectors, relevances, times; with the evidence also its value, how well class probabilities
+            are calibrated, and how far the chains behind it all can be trusted."""),
         epilog="criteria:\n" + "\n".join(rows),
     )
     parser.add_argument(
         "--data", default="noisy_xor", choices=_DATA, help="what to learn (wdbc needs scikit-learn)"
     )
-    parser.add_argument("--criterion", default="span", choices=_CRITERIA, help="what to minimize")
+    parser.add_argument(
+        "--criterion", default=_EVIDENCE, choices=(_EVIDENCE, *_CRITERIA), help="what to tune by"
+    )
     parser.add_argument(
         "--examples", type=_at_least(10, int), default=300, metavar="N", help="to train on"
     )
-    parser.add_argument("--restarts", type=_at_least(1, int), default=2, metavar="R", help="starts")
+    parser.add_argument("--restarts", type=_at_least(1, int), default=1, metavar="R", help="starts")
+    parser.add_argument(
+        "--rank", type=_at_least(1, int), default=40, metavar="P", help="of the chains' kernel"
+    )
     parser.add_argument(
         "--steps", type=_at_least(1, int), default=40, metavar="S", help="of each start, at most"
     )
@@ -71,7 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             data = _load(chosen)
         except (ImportError, ValueError) as error:
             parser.error(str(error))
-        print(_report(chosen, *data))
+        report = _evidence_report if chosen.criterion == _EVIDENCE else _report
+        print(report(chosen, *data))
 
 
 def _load(chosen):
@@ -162,6 +178,63 @@ def _report(chosen, x, y, x_test, y_test) -> str:
     title = f"{chosen.data}, {len(y)} examples, {x.shape[1]} inputs, {loss} loss: {what}"
     lines = [title, "-" * len(title), *(f"{label:16s} {text}" for label, text in rows)]
     return "\n".join([*lines, *_relevances(np.asarray(parameters(found.model)[name]))])
+
+
+def _evidence_report(chosen, x, y, x_test, y_test) -> str:
+    model = _machine("hinge", x.shape[1])
+    key = jax.random.key(chosen.seed)
+    options = {"rank": min(chosen.rank, len(y)), "landmarks": min(200, len(y))}
+
+    begin = time.perf_counter()
+    path = evidence_ascent(
+        model,
+        x,
+        y,
+        key=key,
+        restarts=chosen.restarts,
+        starts=0.5,
+        max_steps=chosen.steps,
+        gradient_share=0.05,
+        **options,
+    )
+    seconds = time.perf_counter() - begin
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)  # what they say is printed below
+        posterior = sample(path.model, x, y, key=key)
+        values = [log_evidence(m, x, y, key=key) for m in (model, path.model)]
+    fits = [fit(m, x, y, tolerance=1e-7) for m in (model, path.model)]
+    errors = [100 * float(np.mean(np.asarray(f.predict(x_test)) != y_test)) for f in fits]
+    p = np.asarray(posterior.probability(x_test))
+    reliable = calibration.reliability(y_test, p, bins=5)
+    old, new = (f"{float(v.value):.2f} ± {float(v.standard_error):.2f}" for v in values)
+    scalars = [f"{n} {float(v):.3g}" for n, v in parameters(path.model).items() if v.ndim == 0]
+    magnitude = np.asarray(path.history.magnitude)[path.best]
+    rows = [
+        ("test error", f"{errors[1]:.2f} %  (before tuning {errors[0]:.2f} %; {len(y_test)} examples)"),
+        ("log evidence", f"{new} nats  (before tuning {old})"),
+        ("ascent", f"{RESULTS(int(path.result)).name} after {int(path.history.steps[path.best])} steps; "
+         f"mean gradient {magnitude[np.isfinite(magnitude)][-1]:.2g}, at its peak {np.nanmax(magnitude):.2g}"),
+        ("support vectors", f"{int(fits[1].support.sum())} of {len(y)}  ({int(fits[1].free.sum())} free, "
+         f"{int(fits[1].bound.sum())} at the bound)"),
+        ("parameters", ", ".join(scalars)),
+        ("probabilities", f"log loss {calibration.log_loss(y_test, p):.3f} nats, calibration error "
+         f"{calibration.expected_calibration_error(y_test, p):.3f}, error {_error(p, y_test):.2f} %"),
+        ("  predicted", "  ".join(f"{v:6.1%}" for v in reliable.prediction)),
+        ("  observed", "  ".join(f"{v:6.1%}" for v in reliable.frequency)),
+        ("time", f"{seconds:.1f} s for the ascent, with compilation"),
+    ]  # fmt: skip
+    title = (
+        f"{chosen.data}, {len(y)} examples, {x.shape[1]} inputs, hinge loss: the exact evidence, "
+        f"chains of rank {options['rank']}"
+    )
+    lines = [title, "-" * len(title), *(f"{label:16s} {text}" for label, text in rows)]
+    lines += [f"{'chains':16s} " + str(posterior.diagnostics).replace("\n", "\n" + 17 * " ")]
+    lengthscale = parameters(path.model)["kernel.left.lengthscale"]
+    return "\n".join([*lines, *_relevances(np.asarray(lengthscale))])
+
+
+def _error(p, y) -> float:
+    return 100 * float(np.mean(np.where(p > 0.5, 1, -1) != y))
 
 
 def _relevances(lengthscales) -> list[str]:

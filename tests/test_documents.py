@@ -32,7 +32,11 @@ def test_the_code_of_the_readme_runs():
         ("first_fit.py", [], "support vectors: 31 marginal, 27 at the bound"),
         ("benchmarks/solve.py", ["--quick"], "geometric mean of the ratios"),
         ("benchmarks/criteria.py", ["--quick"], "PRESS, value and gradient"),
+        ("benchmarks/evidence.py", ["--quick"], "effective draws"),
         ("papers/gold_sollich_tables.py", ["--quick"], "| twonorm | GACV |"),
+        ("papers/gold_sollich_evidence.py", ["--quick"], "| twonorm | Evid grad | 4.0"),
+        ("papers/gold_sollich_nystrom.py", ["--quick"], "error of the medians"),
+        ("papers/laplace_against_exact.py", ["--quick"], "Laplace"),
     ],
 )
 def test_examples_run(script, arguments, expected):
@@ -62,11 +66,28 @@ def test_the_table_of_least_squares_machines():
     assert "| thyroid | 2 |" in printed
 
 
+@pytest.mark.skipif("JAXSVM_DATA" not in os.environ, reason="needs data: set JAXSVM_DATA")
+def test_the_table_of_probabilities():
+    printed = output_of("papers/calibration.py", "--quick")
+    assert "| thyroid | 1 | samples, normalized |" in printed and "Platt" in printed
+
+
 def test_committed_results_make_the_tables():
     printed = output_of("papers/cawley_talbot_table2.py", "--show")
     assert printed.count("±") >= 13 * 8
     printed = output_of("papers/gold_sollich_tables.py", "--show")
     assert "| crabs | LE1 | 10.7 ± 2.1 (5.9) |" in printed
+    printed = output_of("papers/gold_sollich_nystrom.py", "--show")
+    assert "| banana | 21 ± 6 |" in printed or "21 ± 6" in printed
+    printed = output_of("papers/gold_sollich_evidence.py", "--show")
+    assert "| twonorm | ES | 3.7 ± 0.4 (3.0) |" in printed
+
+
+def test_the_command_climbs_the_evidence(capsys):
+    main(["--examples", "40", "--steps", "2", "--rank", "10"])
+    printed = capsys.readouterr().out
+    for word in ("the exact evidence", "log evidence", "calibration error", "R-hat", "most relevant"):
+        assert word in printed
 
 
 def test_the_command(capsys):
@@ -94,7 +115,10 @@ def test_criteria_of_the_command_fit_their_machines(name):
 
 
 def public_objects():
-    modules = (jsvm, jsvm.kernels, jsvm.losses, jsvm.datasets, jsvm.criteria, jsvm.optimizers)
+    modules = (
+        jsvm, jsvm.kernels, jsvm.losses, jsvm.datasets, jsvm.criteria, jsvm.optimizers, jsvm.sampling,
+        jsvm.evidence, jsvm.calibration,
+    )  # fmt: skip
     for module in modules:
         for name, thing in vars(module).items():
             if not name.startswith("_") and (inspect.isclass(thing) or inspect.isfunction(thing)):

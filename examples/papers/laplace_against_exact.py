@@ -1,6 +1,6 @@
 """Laplace's approximations of the evidence against the evidence itself.
 
-    python examples/papers/laplace_against_exact.py                      # Twonorm, 150 examples
+    python examples/papers/laplace_against_exact.py                      # Twonorm, 100 examples
     python examples/papers/laplace_against_exact.py --quick              # 40 examples, three points
     python examples/papers/laplace_against_exact.py --data pima_ripley   # needs the benchmark data
     python examples/papers/laplace_against_exact.py --show               # the tables of what is there
@@ -65,17 +65,24 @@ def machine(loss: str, inputs: int, C: float, lengthscale: float, variance: floa
     return jsvm.KernelMachine(kernel, LOSSES[loss](C))
 
 
+APPROXIMATIONS = {
+    "hinge": {
+        "Laplace": jax.jit(LaplaceEvidence().__call__),
+        "Kwok": jax.jit(LaplaceEvidence(kwok=KWOK).__call__),
+    },
+    "squared hinge": {
+        "Laplace": jax.jit(LaplaceEvidence().__call__),
+        "unsmoothed": jax.jit(LaplaceEvidence(smoothing=0.0).__call__),
+    },
+}
+
+
 def compare(x, y, loss: str, values: dict, method: Thermodynamic) -> dict:
     """The log evidence and all approximations of it at one point."""
     model = machine(loss, x.shape[1], **values)
-    approximations = {"Laplace": LaplaceEvidence()}
-    if loss == "hinge":
-        approximations["Kwok"] = LaplaceEvidence(kwok=KWOK)
-    else:
-        approximations["unsmoothed"] = LaplaceEvidence(smoothing=0.0)
     record = {
-        name: round(-float(jax.jit(criterion)(model, x, y)), 4)
-        for name, criterion in approximations.items()
+        name: round(-float(criterion(model, x, y)), 4)
+        for name, criterion in APPROXIMATIONS[loss].items()
     }
     begin = time.perf_counter()
     with warnings.catch_warnings():
@@ -113,7 +120,7 @@ def scan(store: Store, data: str, examples: int, loss: str, name: str, factors: 
 def table(store: Store, data: str, examples: int, factors: dict) -> str:
     lines = [f"{data}, {examples} examples: ln Q(Y|X) in nats, and approximations minus that."]
     for loss in LOSSES:
-        other = "Kwok" if loss == "hinge" else "unsmoothed"
+        other = list(APPROXIMATIONS[loss])[1]
         for name in FACTORS:
             rows = scan(store, data, examples, loss, name, factors)
             if not rows:
@@ -165,8 +172,7 @@ def draw(store: Store, data: str, examples: int, factors: dict, path: Path) -> N
             exact = np.array([record["exact"] for _, record in rows])
             error = np.array([record["standard_error"] for _, record in rows])
             ax.errorbar(at, exact, 2 * error, color="black", marker=".", label="evidence")
-            other = "Kwok" if loss == "hinge" else "unsmoothed"
-            for column, style in (("Laplace", "C0--"), (other, "C1:")):
+            for column, style in zip(APPROXIMATIONS[loss], ("C0--", "C1:"), strict=True):
                 ax.plot(at, [record[column] for _, record in rows], style, label=column)
             ax.set(xscale="log", xlabel=name, title=loss)
         row[0].set_ylabel("log evidence / nats")
@@ -179,7 +185,7 @@ def draw(store: Store, data: str, examples: int, factors: dict, path: Path) -> N
 def main(arguments=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default="twonorm", choices=DATA)
-    parser.add_argument("--examples", type=int, default=150)
+    parser.add_argument("--examples", type=int, default=100)
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--quick", action="store_true", help="40 examples, three points a scan")
     parser.add_argument("--show", action="store_true", help="compute nothing")
