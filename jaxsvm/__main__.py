@@ -183,7 +183,7 @@ def _report(chosen, x, y, x_test, y_test) -> str:
 def _evidence_report(chosen, x, y, x_test, y_test) -> str:
     model = _machine("hinge", x.shape[1])
     key = jax.random.key(chosen.seed)
-    options = {"rank": min(chosen.rank, len(y)), "landmarks": min(200, len(y))}
+    options: dict[str, Any] = {"rank": min(chosen.rank, len(y)), "landmarks": min(200, len(y))}
 
     begin = time.perf_counter()
     path = evidence_ascent(
@@ -209,11 +209,12 @@ def _evidence_report(chosen, x, y, x_test, y_test) -> str:
     old, new = (f"{float(v.value):.2f} ± {float(v.standard_error):.2f}" for v in values)
     scalars = [f"{n} {float(v):.3g}" for n, v in parameters(path.model).items() if v.ndim == 0]
     magnitude = np.asarray(path.history.magnitude)[path.best]
+    magnitude = magnitude[np.isfinite(magnitude)]
     rows = [
         ("test error", f"{errors[1]:.2f} %  (before tuning {errors[0]:.2f} %; {len(y_test)} examples)"),
         ("log evidence", f"{new} nats  (before tuning {old})"),
         ("ascent", f"{RESULTS(int(path.result)).name} after {int(path.history.steps[path.best])} steps; "
-         f"mean gradient {magnitude[np.isfinite(magnitude)][-1]:.2g}, at its peak {np.nanmax(magnitude):.2g}"),
+         f"mean gradient {magnitude[-1]:.2g}, at its peak {magnitude.max():.2g}"),
         ("support vectors", f"{int(fits[1].support.sum())} of {len(y)}  ({int(fits[1].free.sum())} free, "
          f"{int(fits[1].bound.sum())} at the bound)"),
         ("parameters", ", ".join(scalars)),

@@ -384,3 +384,22 @@ def test_without_matplotlib(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r'pip install "jaxsvm\[plot\]"'):
         importlib.import_module("jaxsvm.plot")
+
+
+def test_an_ascent_beside_its_gradients():
+    x, y = jsvm.datasets.noisy_xor(30, key=jax.random.key(0), inputs=2)
+    kernel = kernels.RBF(jnp.ones(2)) + kernels.Constant(0.1)
+    path = jsvm.evidence_ascent(
+        jsvm.KernelMachine(kernel, losses.Hinge(1.0)), x, y, key=jax.random.key(0), rank=5, chains=2,
+        draws=10, warmup=3, first_warmup=6, max_steps=3, gradient_share=None, test=(x, y),
+    )  # fmt: skip
+    panels = plot.ascent(path)
+    assert len(panels) == 2 * 4 + 2
+    lengthscale = np.asarray(path.history.parameters["kernel.left.lengthscale"])[0]
+    np.testing.assert_allclose(panels[0].lines[1].get_ydata(), lengthscale[:, 1])
+    gradient = np.asarray(path.history.gradient["kernel.left.lengthscale"])[0]
+    np.testing.assert_allclose(panels[1].lines[0].get_ydata(), gradient[:, 0])
+    errors = 100 * np.asarray(path.history.test_error)[0]
+    np.testing.assert_allclose(panels[-1].lines[0].get_ydata(), errors)
+    with pytest.raises(TypeError, match="must be what `jaxsvm.evidence_ascent` gave back"):
+        plot.ascent(path.model)

@@ -7,8 +7,8 @@
 On every partition a hinge machine with a spherical RBF kernel and an offset is tuned by ascending the exact
 evidence (rank 40). Then, at the same kernel and C:
 
-- samples, normalized and average: draws from the posterior (`jaxsvm.sample`, the exact kernel), and both rules
-  to make a probability of them;
+- samples, normalized and average: draws from the posterior (`jaxsvm.sample`, the exact kernel), and both
+  rules to make a probability of them;
 - Laplace, normalized and average: the Gaussian posterior around the fit (`jaxsvm.laplace`);
 - Platt: scikit-learn's `CalibratedClassifierCV` (a sigmoid of the decision value, five folds) around `SVC`.
 

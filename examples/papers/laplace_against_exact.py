@@ -66,24 +66,19 @@ def machine(loss: str, inputs: int, C: float, lengthscale: float, variance: floa
 
 
 APPROXIMATIONS = {
-    "hinge": {
-        "Laplace": jax.jit(LaplaceEvidence().__call__),
-        "Kwok": jax.jit(LaplaceEvidence(kwok=KWOK).__call__),
-    },
-    "squared hinge": {
-        "Laplace": jax.jit(LaplaceEvidence().__call__),
-        "unsmoothed": jax.jit(LaplaceEvidence(smoothing=0.0).__call__),
-    },
+    "hinge": {"Laplace": LaplaceEvidence(), "Kwok": LaplaceEvidence(kwok=KWOK)},
+    "squared hinge": {"Laplace": LaplaceEvidence(), "unsmoothed": LaplaceEvidence(smoothing=0.0)},
 }
 
 
 def compare(x, y, loss: str, values: dict, method: Thermodynamic) -> dict:
     """The log evidence and all approximations of it at one point."""
     model = machine(loss, x.shape[1], **values)
-    record = {
-        name: round(-float(criterion(model, x, y)), 4)
-        for name, criterion in APPROXIMATIONS[loss].items()
-    }
+    record = {}
+    for name, criterion in APPROXIMATIONS[loss].items():
+        # Kwok's curvatures can be negative, and then there may be no approximation
+        value = -float(criterion(model, x, y, throw=False))
+        record[name] = round(value, 4) if np.isfinite(value) else None
     begin = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", jsvm.sampling.SamplingWarning)  # they are in the record
@@ -131,31 +126,35 @@ def table(store: Store, data: str, examples: int, factors: dict) -> str:
                 "|---|---|---|---|---|",
             ]
             for value, record in rows:
-                exact = record["exact"]
-                lines.append(
-                    f"| {value:g} | {exact:.2f} ± {record['standard_error']:.2f} | "
-                    f"{record['Laplace'] - exact:+.1f} | {record[other] - exact:+.1f} | "
-                    f"{'; '.join(record['problems'])} |"
-                )
+                cells = [
+                    f"{value:g}",
+                    f"{record['exact']:.2f} ± {record['standard_error']:.2f}",
+                    *(_difference(record, column) for column in ("Laplace", other)),
+                    "; ".join(record["problems"]),
+                ]
+                lines.append(f"| {' | '.join(cells)} |")
             lines.append(f"\n{verdict(rows, name, other)}")
     return "\n".join(lines)
 
 
+def _difference(record: dict, column: str) -> str:
+    return "-" if record[column] is None else f"{record[column] - record['exact']:+.1f}"
+
+
 def verdict(rows, name: str, other: str) -> str:
     """Where each has its optimum, and how far the approximations are off."""
-
-    def best(column):
-        return max(rows, key=lambda row: row[1][column])[0]
-
-    words = [f"Best {name}: evidence {best('exact'):g}"]
-    for column in ("Laplace", other):
-        gaps = [abs(record[column] - record["exact"]) for _, record in rows]
-        near = [f"{value:g}" for (value, _), gap in zip(rows, gaps, strict=True) if gap < 2]
-        words.append(
-            f"{column} {best(column):g} (within 2 nats at {', '.join(near) or 'none'}; at most "
-            f"{max(gaps):.0f} off)"
-        )
-    return "; ".join(words) + "."
+    words = []
+    for column in ("exact", "Laplace", other):
+        there = [(value, record) for value, record in rows if record[column] is not None]
+        best = max(there, key=lambda row: row[1][column])[0]
+        gaps = {value: abs(record[column] - record["exact"]) for value, record in there}
+        near = ", ".join(f"{value:g}" for value, gap in gaps.items() if gap < 2)
+        words.append(f"{column} {best:g}")
+        if column != "exact":
+            words[-1] += (
+                f" (within 2 nats at: {near or 'none'}; at most {max(gaps.values()):.0f} off)"
+            )
+    return f"Best {name}: " + "; ".join(words) + "."
 
 
 def draw(store: Store, data: str, examples: int, factors: dict, path: Path) -> None:
@@ -173,8 +172,12 @@ def draw(store: Store, data: str, examples: int, factors: dict, path: Path) -> N
             error = np.array([record["standard_error"] for _, record in rows])
             ax.errorbar(at, exact, 2 * error, color="black", marker=".", label="evidence")
             for column, style in zip(APPROXIMATIONS[loss], ("C0--", "C1:"), strict=True):
-                ax.plot(at, [record[column] for _, record in rows], style, label=column)
+                values = [record[column] for _, record in rows]
+                values = [np.nan if value is None else value for value in values]
+                ax.plot(at, values, style, label=column)
             ax.set(xscale="log", xlabel=name, title=loss)
+            ax.set_xticks(at, [f"{value:g}" for value in at])
+            ax.minorticks_off()
         row[0].set_ylabel("log evidence / nats")
         row[0].legend()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -30,6 +30,7 @@ from ._gradient import Plan, check_route
 from ._log_evidence import log_evidence
 
 _ADAPTIVE = adaptive_rates()  # one object, so that all ascents share their compilations
+_MANY_EXAMPLES = 1000
 _MOST_TRIES = 3  # to get chains moving that stand still
 
 
@@ -42,12 +43,12 @@ def evidence_ascent(
     rank: int | None = 20,
     landmarks: int | Any | None = None,
     choice: str = "random",
-    route: str = "kernel",
+    route: str | None = None,
     optimizer: optax.GradientTransformation | None = None,
     method: Method = HMC(),  # noqa: B008, it is immutable
     chains: int = 8,
-    warmup: int = 30,
-    draws: int = 150,
+    warmup: int = 20,
+    draws: int = 80,
     first_warmup: int = 200,
     restarts: int = 1,
     starts: Ranges | KernelMachine | float = 1.0,
@@ -78,7 +79,8 @@ def evidence_ascent(
     - `x`, `y`, `weights`, `key`, `landmarks`, `choice`, `method`, `chains`: as for `jaxsvm.sample`.
     - `rank`: of Nystrom's method; None for the exact kernel. By default 20, as in the paper, or the
       number of examples where that is less.
-    - `route`: of the gradient, as for `jaxsvm.evidence_gradient`.
+    - `route`: of the gradient, as for `jaxsvm.evidence_gradient`; by default `"kernel"` with less than 1,000
+      examples, and `"fisher"`, whose time does not grow like their square, with more.
     - `optimizer`: any of optax (make it once and pass the same object); by default
       `jaxsvm.optimizers.adaptive_rates()`, the papers'.
     - `warmup`, `draws`: of each chain at each step; `first_warmup` before the first.
@@ -104,6 +106,7 @@ def evidence_ascent(
         model, method, chains=chains, draws=draws, warmup=warmup, first_warmup=first_warmup,
         change_steps=change_steps,
     )  # fmt: skip
+    route = _default_route(x.shape[0]) if route is None else route
     check_route(route)
     if chains < 2:
         raise ValueError("a standard error needs at least two chains: raise `chains`")
@@ -145,6 +148,10 @@ def evidence_ascent(
     outcomes = map_in_threads(run_one, restarts)
     bar.close()
     return _conclude(model, task, plan, outcomes, key, throw)
+
+
+def _default_route(examples: int) -> str:
+    return "kernel" if examples < _MANY_EXAMPLES else "fisher"
 
 
 def _climb(task, plan, optimizer, rules, model, first_warmup, max_steps, keys, place, watch):

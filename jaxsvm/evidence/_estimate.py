@@ -6,6 +6,8 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
+_LOST_VARIANCE = 0.01  # share of the prior's, beyond which a low rank is worth a word
+
 
 class Path(eqx.Module):
     """From the prior (temperature 0) to the posterior (temperature 1), a row for each chain or run.
@@ -54,6 +56,3 @@ def check_whitening(error: float) -> list[str]:
         f"the low rank loses {error:.1%} of the prior's variance, and this is the evidence of the machine "
         "of low rank: raise `rank` and `landmarks`"
     ]
-
-
-_LOST_VARIANCE = 0.01

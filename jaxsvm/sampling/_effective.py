@@ -1,7 +1,7 @@
 """R-hat and effective numbers of draws, by ranks.
 
-Vehtari, Gelman, Simpson, Carpenter and Buerkner, "Rank-normalization, folding, and localization: an improved
-R-hat for assessing convergence of MCMC", 2021. On the host: sorting is all there is to it.
+Vehtari, Gelman, Simpson, Carpenter and Buerkner, "Rank-normalization, folding, and localization: an
+improved R-hat for assessing convergence of MCMC", 2021. On the host: sorting is all there is to it.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from scipy.stats import rankdata
 
 
 def rhat(draws: np.ndarray) -> float:
-    """The larger of the split R-hat of the ranks and that of the folded ranks; draws of shape (chains, draws)."""
+    """The larger of the split R-hats of ranks and folded ranks, of draws of shape (chains, draws)."""
     split = _split(draws)
     folded = np.abs(split - np.median(split))
     return max(_plain_rhat(_normalize(split)), _plain_rhat(_normalize(folded)))

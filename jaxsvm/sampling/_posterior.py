@@ -67,7 +67,10 @@ class Posterior(eqx.Module):
         """
         features, residual = self._features(x)
         draws = self._draws()
-        latent = draws @ features.T + _spread(len(draws)).astype(draws.dtype)[:, None] * jnp.sqrt(residual)[None, :]
+        latent = (
+            draws @ features.T
+            + _spread(len(draws)).astype(draws.dtype)[:, None] * jnp.sqrt(residual)[None, :]
+        )
         return probability(unfreeze(self.model).loss, latent, None, rule)
 
     def predict(self, x: Any) -> Float[Array, " m"]:

@@ -1,0 +1,372 @@
+"""What posterior draws, gradients of the evidence and whole ascents cost.
+
+    python examples/benchmarks/evidence.py            # some minutes; or --parts draws peak growth ascent
+    python examples/benchmarks/evidence.py --quick    # small sizes, draws and peak: whether it runs at all
+
+- `draws`: effective draws a second of our chains, against the loop of Gold and Sollich, "Fast Bayesian
+  support vector machine parameter tuning with the Nystrom method", written in plain NumPy below: one
+  chain, ten leapfrog steps of 0.05, the first half dropped. Same model, same white coordinates, same
+  estimator; the worst of total loss, penalty and leading coordinates counts.
+- `peak`: which share of the speed of a large matrix product the leapfrog steps reach.
+- `growth`: time and memory of one gradient of the evidence against the number of examples.
+- `ascent`: whole ascents with the defaults, on the first partition of each of the thirteen benchmark sets
+  (see the README on `JAXSVM_DATA`).
+
+Times are without compilation, and the best of several where they are short: on a busy machine believe
+the ratios, not the seconds.
+"""
+
+import argparse
+import functools
+import os
+import time
+import warnings
+from typing import NamedTuple
+
+# threads that wait for each other cost more than they give
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxsvm as jsvm
+from jaxsvm import kernels, losses
+from jaxsvm.evidence._gradient import Plan, _sampled_gradient
+from jaxsvm.sampling import HMC
+from jaxsvm.sampling._chains import draw, start_chains, warm_up
+from jaxsvm.sampling._effective import ess_bulk
+from jaxsvm.sampling._sample import Setup, target_of
+from jaxsvm.sampling._whitening import Subspace, choose_landmarks, whiten
+
+PARTS = ("draws", "peak", "growth", "ascent")
+CHAINS, WARMUP, DRAWS = 8, 200, 500  # the defaults of `jaxsvm.sample`
+METHOD = HMC()
+LANDMARKS = 200
+STEP, STEPS = 0.05, 10  # of the paper
+SETS = (
+    "thyroid", "titanic", "heart", "breast_cancer", "banana", "twonorm", "ringnorm", "waveform",
+    "diabetis", "flare_solar", "german", "splice", "image",
+)  # fmt: skip
+
+
+def timed(function):
+    begin = time.perf_counter()
+    value = jax.block_until_ready(function())
+    return value, time.perf_counter() - begin
+
+
+def best_of(function, repeats: int) -> float:
+    times = []
+    while len(times) < repeats and sum(times) < 20:  # a long one is not worth a second
+        times.append(timed(function)[1])
+    return min(times)
+
+
+def machine(inputs: int, variance: float = 1.0, C: float = 0.6):
+    kernel = kernels.RBF(jnp.full(inputs, inputs**0.5), variance) + kernels.Constant(0.1)
+    return jsvm.KernelMachine(kernel, losses.Hinge(C))
+
+
+def setup_of(name: str, examples: int, model=None) -> Setup:
+    x, y = getattr(jsvm.datasets, name)(examples, key=jax.random.key(0))
+    # where the paper's step size is about right for the paper's loop
+    model = machine(x.shape[1], variance=4.0, C=1.0) if model is None else model
+    marks = None
+    if examples > LANDMARKS:
+        marks = choose_landmarks(model, x, LANDMARKS, "random", jax.random.key(1))
+    return Setup(model, x, y, jnp.ones(examples), marks)
+
+
+class Speed(NamedTuple):
+    """Of one sampler: seconds of warm-up and of drawing, gradients, effective draws, acceptance."""
+
+    warmup: float
+    drawing: float
+    gradients: int
+    effective: float
+    acceptance: float
+
+    @property
+    def rate(self) -> float:
+        """Effective draws a second, warm-up included."""
+        return self.effective / (self.warmup + self.drawing)
+
+    @property
+    def warm_rate(self) -> float:
+        """Effective draws a second once warmed up."""
+        return self.effective / self.drawing
+
+
+def effective(quantities) -> float:
+    """The least effective number of draws among quantities of shape (chains, draws)."""
+    return min(ess_bulk(np.asarray(quantity)) for quantity in quantities)
+
+
+@eqx.filter_jit
+def our_warmup(target, key):
+    return warm_up(target, METHOD, start_chains(target, METHOD, CHAINS), key, WARMUP)
+
+
+@eqx.filter_jit
+def our_draws(target, state, key):
+    return draw(target, METHOD, state, key, DRAWS, gradients=True)[:3]
+
+
+class OurChains:
+    """Warm-up and draws, `<u b'>` and the derivatives of the loss averaged on the way."""
+
+    def __init__(self, target):
+        self.target = target
+        self.warm, self.drawing, self.found, self.accepted = [], [], [], []
+        self.round(0)  # compiles
+        self.warm.clear()
+        self.drawing.clear()
+
+    def round(self, number: int) -> None:
+        """One whole run, timed."""
+        warm_key, draw_key = jax.random.split(jax.random.key(number))
+        state, seconds = timed(lambda: our_warmup(self.target, warm_key))
+        self.warm.append(seconds)
+        (_, _, traces), seconds = timed(lambda: our_draws(self.target, state, draw_key))
+        self.drawing.append(seconds)
+        columns = (traces.loss, traces.penalty, *jnp.moveaxis(traces.coordinates, 2, 0))
+        self.found.append(effective(column.T for column in columns))
+        self.accepted.append(float(jnp.mean(traces.acceptance)))
+
+    def speed(self) -> Speed:
+        """Of the least disturbed round, with the mean number of effective draws."""
+        gradients = METHOD.integration_steps * DRAWS * CHAINS
+        found, accepted = np.mean(self.found), np.mean(self.accepted)
+        return Speed(min(self.warm), min(self.drawing), gradients, found, accepted)
+
+
+class PaperLoop:
+    """The paper's loop, eqs. 19-21, as one would write it in NumPy; `run` can be called again to go on."""
+
+    def __init__(self, factor, y, C: float, b, seed: int = 0):
+        self.signed = y[:, None] * factor  # Y V
+        self.C, self.b, self.step = C, b, STEP / max(C, 1.0)
+        self.rng = np.random.default_rng(seed)
+        self.margins = self.signed @ b
+        self.force = self._force(b, self.margins)
+        self.potential = self._loss(self.margins) + b @ b / 2
+        self.slope_b = np.zeros_like(factor)  # the sum of u b', but for the factor -C y
+        self.accepted = 0
+
+    def _loss(self, margins):
+        return self.C * np.sum(np.maximum(1 - margins, 0))
+
+    def _force(self, b, margins):
+        return self.C * ((margins < 1).astype(float) @ self.signed) - b
+
+    def run(self, draws: int) -> np.ndarray:
+        """Loss, penalty and four coordinates of each draw."""
+        traces = np.empty((draws, 6))
+        for number in range(draws):
+            momentum = self.rng.standard_normal(self.b.shape[0])
+            energy = self.potential + momentum @ momentum / 2
+            b = self.b
+            momentum = momentum + self.step / 2 * self.force
+            for left in range(STEPS, 0, -1):
+                b = b + self.step * momentum
+                margins = self.signed @ b
+                force = self._force(b, margins)
+                momentum = momentum + (self.step if left > 1 else self.step / 2) * force
+            potential = self._loss(margins) + b @ b / 2
+            change = potential + momentum @ momentum / 2 - energy
+            if change <= 0 or self.rng.random() < np.exp(-change):
+                self.b, self.margins, self.force, self.potential = b, margins, force, potential
+                self.accepted += 1
+            penalty = self.b @ self.b / 2
+            self.slope_b += (self.margins < 1)[:, None] * self.b
+            traces[number] = (self.potential - penalty, penalty, *self.b[:4])
+        return traces
+
+
+@functools.cache
+def target_for(name: str, examples: int, rank: int):
+    setup = setup_of(name, examples)
+    return target_of(setup, whiten(setup.model.kernel, setup.x, Subspace(setup.landmarks, rank)))
+
+
+def our_speed(name: str, examples: int, rank: int, rounds: int) -> Speed:
+    ours = OurChains(target_for(name, examples, rank))
+    for number in range(rounds):
+        ours.round(number + 1)
+    return ours.speed()
+
+
+def both_speeds(name: str, examples: int, rank: int, rounds: int, paper_draws: int):
+    """Ours and the loop's, in turn, so that both meet the same disturbances."""
+    target = target_for(name, examples, rank)
+    ours = OurChains(target)
+    start = np.asarray(start_chains(target, METHOD, 1).b[0])
+    loop = PaperLoop(np.asarray(target.factor), np.asarray(target.y), float(target.loss.C), start)
+    length = paper_draws // 2 // rounds
+    loop.run(length * rounds)  # the half that is dropped
+    loop.accepted = 0
+    traces, times = [], []
+    for number in range(rounds):
+        part, seconds = timed(lambda: loop.run(length))
+        traces.append(part)
+        times.append(seconds)
+        ours.round(number + 1)
+    seconds = min(times) * rounds
+    found = effective(column[None] for column in np.concatenate(traces).T)
+    accepted = loop.accepted / (length * rounds)
+    return ours.speed(), Speed(seconds, seconds, STEPS * length * rounds, found, accepted)
+
+
+def draws_part(names, sizes, ranks, rounds: int, paper_draws: int) -> dict:
+    print(f"\nEffective draws a second: {CHAINS} chains against the paper's loop in NumPy, C = 1")
+    print("(one chain); with warm-up, then without; gradients in thousands a second (to reach: 20)")
+    print(
+        f"{'':9s} {'n':>5s} rank |  ours: gradients accepted effective   warm "
+        "| loop: gradients accepted effective   warm | ratio   warm"
+    )
+    ratios, found = [], {}
+    for name in names:
+        for examples in sizes:
+            for rank in ranks:
+                ours, loop = both_speeds(name, examples, rank, rounds, paper_draws)
+                found[name, examples, rank] = ours
+                ratios.append((ours.rate / loop.rate, ours.warm_rate / loop.warm_rate))
+                cells = "| ".join(
+                    f"{s.gradients / s.drawing / 1e3:15.1f} {s.acceptance:8.2f} {s.rate:9.0f} "
+                    f"{s.warm_rate:6.0f} "
+                    for s in (ours, loop)
+                )
+                ratio, warm = ratios[-1]
+                print(
+                    f"{name:9s} {examples:5d} {rank:4d} | {cells}| {ratio:5.1f} {warm:6.1f}",
+                    flush=True,
+                )
+    ratio, warm = np.exp(np.mean(np.log(ratios), axis=0))
+    print(f"geometric mean of the ratios: {ratio:.1f} (to reach: 20), without warm-up {warm:.1f}")
+    return found
+
+
+def product_speed(size: int, repeats: int = 5) -> float:
+    """Floating-point operations a second of a large matrix product in float64."""
+    matrix = jax.random.normal(jax.random.key(0), (size, size))
+    product = jax.jit(jnp.matmul)
+    jax.block_until_ready(product(matrix, matrix))
+    return 2 * size**3 / best_of(lambda: product(matrix, matrix), repeats)
+
+
+def peak_part(sizes, ranks, rounds: int, product: int, known: dict) -> None:
+    peak = product_speed(product)
+    print(f"\nThe two matrix products of a leapfrog step against one of {product} x {product}")
+    for examples in sizes:
+        for rank in ranks:
+            speed = known.get(("twonorm", examples, rank))
+            speed = speed or our_speed("twonorm", examples, rank, rounds)
+            # n x p by p x chains, and back
+            done = 4 * examples * rank * speed.gradients / speed.drawing
+            peak = max(peak, product_speed(product, 2))
+            print(
+                f"  n = {examples:5d}, rank {rank:3d}, {CHAINS} chains   {done / 1e9:6.2f} of "
+                f"{peak / 1e9:5.1f} GFLOP/s   share {done / peak:5.1%}",
+                flush=True,
+            )
+
+
+def gradient_cost(examples: int, route: str, draws: int, repeats: int) -> tuple[float, float]:
+    """Seconds and bytes of one gradient with the draws of a step of an ascent."""
+    setup = setup_of("twonorm", examples)
+    plan = Plan(20, METHOD, CHAINS, 30, draws, route)
+    arguments = (setup, plan, jax.random.key(2))
+    compiled = _sampled_gradient.lower(*arguments).compile()
+    memory = compiled.compiled.memory_analysis()
+    seconds = best_of(lambda: compiled(*arguments), repeats)
+    return seconds, memory.temp_size_in_bytes + memory.output_size_in_bytes
+
+
+def growth_part(sizes: dict, draws: int, repeats: int) -> None:
+    print(f"\nOne gradient of the evidence, rank 20, {LANDMARKS} landmarks, 22 hyperparameters,")
+    print(f"30 + {draws} draws of {CHAINS} chains")
+    for route, counts in sizes.items():
+        costs = []
+        for examples in counts:
+            costs.append(gradient_cost(examples, route, draws, repeats))
+            seconds, memory = costs[-1]
+            print(
+                f"  route {route}   n = {examples:6d}   {seconds:8.3f} s   {memory / 1e6:8.1f} MB",
+                flush=True,
+            )
+        time_power, memory_power = (
+            np.polyfit(np.log(counts), np.log(column), 1)[0] for column in np.array(costs, float).T
+        )
+        goal = " (to reach: 1.1 and 1)" if route == "fisher" else ""
+        print(
+            f"  route {route}   grows like n to the power {time_power:.2f}, its memory "
+            f"{memory_power:.2f}{goal}"
+        )
+
+
+def one_ascent(name: str, data, **options) -> float:
+    x, y, x_test, y_test = data
+    model, key = machine(x.shape[1]), jax.random.key(2005)
+    options = {"throw": False, "progress": False, **options}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", jsvm.sampling.SamplingWarning)
+        first = options | {"max_steps": 1}
+        jsvm.evidence_ascent(model, x, y, key=key, **first)  # compiles
+        begin = time.perf_counter()
+        path = jsvm.evidence_ascent(model, x, y, key=key, **options)
+        seconds = time.perf_counter() - begin
+    steps = int(path.history.steps[0])
+    error = float(jnp.mean(jsvm.fit(path.model, x, y).predict(x_test) != y_test))
+    result = jsvm.RESULTS(int(path.result)).name
+    print(
+        f"  {name:14s} n = {len(y):5d}   {seconds:7.2f} s   {steps:3d} steps ({result}), "
+        f"{1e3 * seconds / steps:6.0f} ms a step   test error {error:.2%}",
+        flush=True,
+    )
+    return seconds
+
+
+def ascent_part(quick: bool) -> None:
+    print("\nAscents of the evidence, from beginning to end (to reach: 10 s each)")
+    if quick:
+        x, y = jsvm.datasets.twonorm(400, key=jax.random.key(0))
+        options = {"max_steps": 3, "rank": 5, "landmarks": 20, "draws": 20, "first_warmup": 20}
+        one_ascent("twonorm, short", (x[:60], y[:60], x[60:], y[60:]), **options)
+        return
+    times = [one_ascent(name, jsvm.datasets.load(name, split=0)) for name in SETS]
+    within = sum(seconds <= 10 for seconds in times)
+    print(f"  {within} of {len(times)} within 10 s; the longest took {max(times):.1f} s")
+
+
+def main(arguments=None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small sizes only")
+    parser.add_argument(
+        "--parts", nargs="+", choices=PARTS, help="by default all; draws and peak if quick"
+    )
+    chosen = parser.parse_args(arguments)
+    quick = chosen.quick
+    parts = chosen.parts or (PARTS[:2] if quick else PARTS)  # the others take long to compile
+    jax.config.update("jax_enable_x64", True)
+    print("load of the machine: " + ", ".join(f"{load:.1f}" for load in os.getloadavg()))
+    sizes, ranks, rounds = ((60,), (8,), 2) if quick else ((200, 400, 700, 1300), (20, 40), 8)
+    known = {}
+    if "draws" in parts:
+        names = ("twonorm",) if quick else ("twonorm", "ringnorm")
+        known = draws_part(names, sizes, ranks, rounds, 1000 if quick else 16_000)
+    if "peak" in parts:
+        peak_part(sizes, ranks, rounds, 300 if quick else 2000, known)
+    if "growth" in parts:
+        powers = range(2) if quick else range(7)
+        counts = {"fisher": [(250 if quick else 1000) * 2**power for power in powers]}
+        if not quick:
+            counts["kernel"] = counts["fisher"][:4]
+        growth_part(counts, 10 if quick else 150, 2 if quick else 4)
+    if "ascent" in parts:
+        ascent_part(quick)
+
+
+if __name__ == "__main__":
+    main()
