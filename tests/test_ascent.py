@@ -24,22 +24,21 @@ def leaves(tree):
     return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
 
 
-def test_it_climbs_and_stops_by_the_share_of_the_peak():
-    path = evidence_ascent(MODEL, X, Y, key=KEY, **SMALL, max_steps=30)
-    assert RESULTS(int(path.result)) == RESULTS.small_gradient
-    magnitude = np.asarray(path.history.magnitude)[0]
-    assert magnitude[-1] <= 0.15 * magnitude.max() and np.all(
-        magnitude[:-1] > 0.15 * np.maximum.accumulate(magnitude)[:-1]
-    )
-    # the evidence itself is larger at the end, far beyond the errors of both
-    ends = [jsvm.log_evidence(m, X, Y, key=KEY) for m in (MODEL, path.model)]
-    error = np.hypot(*(float(end.standard_error) for end in ends))
-    assert float(ends[1].value - ends[0].value) > 5 * error
-    for name, values in path.history.parameters.items():
-        np.testing.assert_allclose(values[0, -1], jsvm.parameters(path.model)[name], rtol=1e-12)
-        assert path.history.gradient[name].shape == values.shape
-        assert np.all(np.asarray(path.history.standard_error[name]) > 0)
-    assert "small_gradient after" in str(path) and path.fit().result == RESULTS.successful
+@pytest.fixture(scope="module")
+def climbed():
+    return evidence_ascent(MODEL, X, Y, key=KEY, **SMALL, max_steps=30)
+
+
+def test_it_climbs_and_stops_by_the_share_of_the_peak(climbed):
+    assert RESULTS(int(climbed.result)) == RESULTS.small_gradient
+    magnitude = np.asarray(climbed.history.magnitude)[0]
+    shares = magnitude / np.maximum.accumulate(magnitude)
+    assert shares[-1] <= 0.15 and np.all(shares[:-1] > 0.15)
+    for name, values in climbed.history.parameters.items():
+        np.testing.assert_allclose(values[0, -1], jsvm.parameters(climbed.model)[name], rtol=1e-12)
+        assert climbed.history.gradient[name].shape == values.shape
+        assert np.all(np.asarray(climbed.history.standard_error[name]) > 0)
+    assert "small_gradient after" in str(climbed)
 
 
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, monkeypatch):
@@ -89,17 +88,18 @@ def test_starts_validation_bounds_and_frozen_parameters():
     assert float(jnp.mean(fitted.predict(x) != y)) == pytest.approx(np.nanmin(errors))
 
 
-def test_of_several_starts_the_one_with_the_largest_evidence():
-    bad_and_good = jax.tree.map(lambda leaf: jnp.stack([leaf - 3.0, leaf]), MODEL)
+def test_of_several_starts_the_one_with_the_largest_evidence(climbed):
+    """Which is also larger at the end of an ascent than at its beginning, by the value itself."""
+    end_and_begin = jax.tree.map(lambda *pair: jnp.stack(pair), climbed.model, MODEL)
     path = evidence_ascent(
-        MODEL, X, Y, key=KEY, **SMALL, max_steps=1, restarts=2, starts=bad_and_good, **NEVER
+        MODEL, X, Y, key=KEY, **SMALL, max_steps=1, restarts=2, starts=end_and_begin, **NEVER
     )
-    assert path.best == 1 and float(path.scores[1]) < float(path.scores[0]) - 1.0
+    assert path.best == 0 and float(path.scores[0]) < float(path.scores[1]) - 1.0
 
 
 def test_median_of_partitions():
     parts = [(X[:30], Y[:30]), (X[30:], Y[30:]), (X[15:45], Y[15:45])]
-    options = {**SMALL, **NEVER, "landmarks": 20, "max_steps": 2}
+    options = {**SMALL, **NEVER, "landmarks": 20, "max_steps": 1}
     model, paths = median_of_partitions(MODEL, parts, key=KEY, **options)
     for name, value in jsvm.parameters(model).items():
         stacked = np.stack([np.asarray(jsvm.parameters(p.model)[name]) for p in paths])
@@ -110,10 +110,10 @@ def test_median_of_partitions():
 
 def test_chains_that_cannot_move_are_a_failure():
     wild = jsvm.sampling.HMC(step_size=500.0)
-    with pytest.raises(jsvm.FitError, match="chains did not move"):
-        evidence_ascent(MODEL, X, Y, key=KEY, **SMALL, method=wild)
     path = evidence_ascent(MODEL, X, Y, key=KEY, **SMALL, method=wild, throw=False)
     assert RESULTS(int(path.result)) == RESULTS.sampling_failed
+    with pytest.raises(jsvm.FitError, match="chains did not move"):
+        evidence_ascent(MODEL, X, Y, key=KEY, **SMALL, method=wild)
 
 
 def test_bad_input_is_refused():
