@@ -98,9 +98,11 @@ def test_of_several_starts_the_one_with_the_largest_evidence(climbed):
 
 
 def test_median_of_partitions():
-    parts = [(X[:30], Y[:30]), (X[30:], Y[30:]), (X[15:45], Y[15:45])]
-    options = {**SMALL, **NEVER, "landmarks": 20, "max_steps": 1}
+    flipped = jnp.where(jnp.arange(60) < 10, -Y, Y)
+    parts = [(X, Y), (X[::-1], Y[::-1]), (X, flipped)]
+    options = {**SMALL, **NEVER, "max_steps": 2}
     model, paths = median_of_partitions(MODEL, parts, key=KEY, **options)
+    assert float(paths[0].model.loss.C) != float(paths[2].model.loss.C)
     for name, value in jsvm.parameters(model).items():
         stacked = np.stack([np.asarray(jsvm.parameters(p.model)[name]) for p in paths])
         np.testing.assert_allclose(value, np.median(stacked, axis=0))
