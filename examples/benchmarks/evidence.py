@@ -33,6 +33,7 @@ import numpy as np
 
 import jaxsvm as jsvm
 from jaxsvm import kernels, losses
+from jaxsvm.evidence._ascent import _default_route
 from jaxsvm.evidence._gradient import Plan, _sampled_gradient
 from jaxsvm.sampling import HMC
 from jaxsvm.sampling._chains import draw, start_chains, warm_up
@@ -274,7 +275,7 @@ def peak_part(sizes, ranks, rounds: int, product: int, known: dict) -> None:
 
 
 def gradient_cost(examples: int, route: str, draws: int, repeats: int) -> tuple[float, float]:
-    """Seconds and bytes of one gradient with the draws of a step of an ascent."""
+    """Seconds of one gradient, and bytes that its compiled form holds at most."""
     setup = setup_of("twonorm", examples)
     plan = Plan(20, METHOD, CHAINS, 30, draws, route)
     arguments = (setup, plan, jax.random.key(2))
@@ -321,7 +322,7 @@ def one_ascent(name: str, data, **options) -> float:
     error = float(jnp.mean(jsvm.fit(path.model, x, y).predict(x_test) != y_test))
     result = jsvm.RESULTS(int(path.result)).name
     print(
-        f"  {name:14s} n = {len(y):5d}   {seconds:7.2f} s   {steps:3d} steps ({result}), "
+        f"  {name:14s} n = {len(y):5d} {_default_route(len(y))}   {seconds:7.2f} s   {steps:3d} steps ({result}), "
         f"{1e3 * seconds / steps:6.0f} ms a step   test error {error:.2%}",
         flush=True,
     )

@@ -92,7 +92,9 @@ class Posterior(eqx.Module):
         try:
             import arviz  # pyright: ignore[reportMissingImports]
         except ImportError as error:
-            raise ImportError("`to_arviz` needs ArviZ, which is not installed: pip install "jaxsvm[arviz]"") from error
+            raise ImportError(
+                '`to_arviz` needs ArviZ, which is not installed: pip install "jaxsvm[arviz]"'
+            ) from error
         b = np.asarray(self.b)
         draws = {"b": b, "latent": b @ np.asarray(self.whitening.factor).T}
         kept, total = b.shape[1], self.traces.loss.shape[0]
