@@ -321,8 +321,9 @@ def one_ascent(name: str, data, **options) -> float:
     steps = int(path.history.steps[0])
     error = float(jnp.mean(jsvm.fit(path.model, x, y).predict(x_test) != y_test))
     result = jsvm.RESULTS(int(path.result)).name
+    route = options.get("route") or _default_route(len(y))
     print(
-        f"  {name:14s} n = {len(y):5d} {_default_route(len(y))}   {seconds:7.2f} s   {steps:3d} steps ({result}), "
+        f"  {name:14s} n = {len(y):5d}   {route}   {seconds:7.2f} s   {steps:3d} steps ({result}), "
         f"{1e3 * seconds / steps:6.0f} ms a step   test error {error:.2%}",
         flush=True,
     )

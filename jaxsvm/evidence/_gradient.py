@@ -18,7 +18,7 @@ from ..sampling._sample import Setup, check_sampler, target_of
 from ..sampling._whitening import Subspace, Whitening, choose_subspace, whiten
 
 ROUTES = ("kernel", "fisher")
-_MOST_ENTRIES = 4_000_000  # of the kernel matrix that are held at a time
+_MOST_ENTRIES = 200_000  # of the kernel matrix that are held at a time
 
 
 class EvidenceGradient(eqx.Module):
@@ -160,15 +160,17 @@ def _by_kernel(
             return kernel.matrix(points, x, same=False), kernel.diagonal(points)
 
         _, pull_back = jax.vjp(entries, kernel)
-        on_diagonal = places[:, None] == jnp.arange(examples)[None, :]
+        right = dual[inside]
 
         def pull(part):
             weight = part[places] @ dual.T
             # an example with itself: white noise is there, and nowhere else
-            own = jnp.sum(jnp.where(on_diagonal, weight, 0.0), axis=1)
-            return pull_back((-jnp.where(on_diagonal, 0.0, weight) / 2, -own / 2))[0]
+            own = jnp.sum(part[places] * right, axis=1)
+            weight = weight.at[jnp.arange(rows), inside].set(0.0)
+            return pull_back((-weight / 2, -own / 2))[0]
 
-        return jax.tree.map(jnp.add, total, jax.vmap(pull)(left)), None
+        # one chain after the other: all at once would hold as many matrices, out of the caches
+        return jax.tree.map(jnp.add, total, jax.lax.map(pull, left)), None
 
     zero = jax.tree.map(lambda leaf: jnp.zeros((left.shape[0], *leaf.shape), leaf.dtype), kernel)
     return jax.lax.scan(add_block, zero, places)[0]
@@ -183,7 +185,7 @@ def _pseudo_inverse(matrix):
 def _by_fisher(kernel, x, subspace: Subspace, slope_b) -> AbstractKernel:
     """`-sum_ik dV_ik <u_i b_k>`."""
     _, pull_back = jax.vjp(lambda kernel: whiten(kernel, x, subspace).factor, kernel)
-    return jax.vmap(lambda part: pull_back(-part)[0])(slope_b)
+    return jax.lax.map(lambda part: pull_back(-part)[0], slope_b)
 
 
 @jax.jit

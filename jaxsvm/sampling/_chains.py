@@ -160,7 +160,8 @@ def draw(
     block = next(size for size in range(min(_BLOCK, draws), 0, -1) if draws % size == 0)
     thin = -(-draws // keep)
 
-    def one(state, step_key):
+    def one(carry, step_key):
+        state, kept, number = carry
         energy = -state.logdensity
         state, info = _move(target, method, scaling, state, jnp.exp(chains.log_step), step_key)
         b = state.position @ scaling.root.T
@@ -177,12 +178,13 @@ def draw(
         )
         slope = jax.vmap(slopes, (None, 0))(target, latent) if gradients else None
         by_parameters = jax.vmap(_loss_gradient, (None, 0))(target, latent) if gradients else None
-        return state, (b, slope, by_parameters, trace)
+        # of those that fall on one place the last one stays, since they come in order
+        kept = kept.at[number // thin].set(b)
+        return (state, kept, number + 1), (b, slope, by_parameters, trace)
 
     def many(carry, block_keys):
-        state, means, kept, number = carry
-        first = number * block
-        state, (b, slope, by_parameters, trace) = jax.lax.scan(one, state, block_keys)
+        inner, means, blocks = carry
+        inner, (b, slope, by_parameters, trace) = jax.lax.scan(one, inner, block_keys)
         outer = None if slope is None else jnp.einsum("kcn,kcp->cnp", slope, b) / block
         seen = Averages(
             jnp.mean(b, axis=0),
@@ -191,18 +193,15 @@ def draw(
             jnp.mean(trace.loss, axis=0),
             jnp.mean(trace.loss**2, axis=0),
         )
-        share = 1 / (number + 1).astype(b.dtype)
+        share = 1 / (blocks + 1).astype(b.dtype)
         means = jax.tree.map(lambda old, new: old + share * (new - old), means, seen)
-        # of those that fall on one place the last one stays, since they come in order
-        for place in range(block):
-            kept = kept.at[(first + place) // thin].set(b[place])
-        return (state, means, kept, number + 1), trace
+        return (inner, means, blocks + 1), trace
 
     count, rank = chains.b.shape
     kept = jnp.zeros((-(-draws // thin), count, rank), chains.b.dtype)
-    begin = (state, _no_averages(target, chains, gradients), kept, 0)
+    begin = ((state, kept, 0), _no_averages(target, chains, gradients), 0)
     keys = jax.random.split(key, (draws // block, block))
-    (state, means, kept, _), traces = jax.lax.scan(many, begin, keys)
+    ((state, kept, _), means, _), traces = jax.lax.scan(many, begin, keys)
     traces = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), traces)
     return chains._replace(b=state.position @ scaling.root.T), means, traces, kept
 
