@@ -32,7 +32,7 @@ def test_the_code_of_the_readme_runs():
         ("first_fit.py", [], "support vectors: 31 marginal, 27 at the bound"),
         ("benchmarks/solve.py", ["--quick"], "geometric mean of the ratios"),
         ("benchmarks/criteria.py", ["--quick"], "PRESS, value and gradient"),
-        ("benchmarks/evidence.py", ["--quick"], "effective draws"),
+        ("benchmarks/evidence.py", ["--quick"], "Effective draws"),
         ("papers/gold_sollich_tables.py", ["--quick"], "| twonorm | GACV |"),
         ("papers/gold_sollich_evidence.py", ["--quick"], "| twonorm | Evid grad | 4.0"),
         ("papers/gold_sollich_nystrom.py", ["--quick"], "error of the medians"),

@@ -211,4 +211,6 @@ def test_every_code_has_a_message():
         jsvm.RESULTS.local_optimum,
         jsvm.RESULTS.small_change,
         jsvm.RESULTS.stopped_early,
+        jsvm.RESULTS.small_gradient,
+        jsvm.RESULTS.settled,
     ]
