@@ -181,6 +181,22 @@ def parameters(model) -> dict[str, Float[Array, "..."]]:
     return natural
 
 
+def free_parameters(model) -> dict[str, Float[Array, "..."]]:
+    """Those of `parameters` that are not frozen; in the order of the model's leaves."""
+    fixed = frozen(model)
+    return {name: value for name, value in parameters(model).items() if name not in fixed}
+
+
+def listed_parameters(model) -> list[str]:
+    """A line for each hyperparameter, for people to read."""
+    fixed = frozen(model)
+    lines = []
+    for name, value in parameters(model).items():
+        text = np.array2string(np.asarray(value), precision=4, max_line_width=90)
+        lines.append(f"{name} = {text}{' (frozen)' if name in fixed else ''}")
+    return lines
+
+
 def replace(model: Model, values: Mapping[str, Any]) -> Model:
     """The same model with some hyperparameters set, by name and in natural units.
 

@@ -82,10 +82,9 @@ def triangle():
 )
 def test_derivatives_of_what_the_factor_stands_for(points, subspace):
     weight = jax.random.normal(jax.random.key(1), (points.shape[0],) * 2)
-    ridged = KERNEL
 
     def value(logs):
-        kernel = jsvm.replace(ridged, {"left.lengthscale": jnp.exp(logs[0])})
+        kernel = jsvm.replace(KERNEL, {"left.lengthscale": jnp.exp(logs[0])})
         kernel = jsvm.replace(kernel, {"left.variance": jnp.exp(logs[1])})
         factor = whiten(kernel, points, subspace).factor
         return jnp.sum(weight * (factor @ factor.T))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from .._parameters import frozen, parameters
+from .._parameters import free_parameters
 from .._progress import Progress
 from .._results import RESULTS, FitError
 from .._threads import map_in_threads
@@ -22,7 +22,7 @@ from ..sampling._sample import check_sampler
 from ..sampling._whitening import choose_subspace
 from ..selection._coordinates import Ranges, check_inside, draw_starts, limits
 from ..selection._select import as_pair, check_starts
-from ..selection._types import member
+from ..selection._types import member, stack
 from ._ascent_step import RUNNING, Row, Rules, State, Task, advance, begin, first_state
 from ._ascent_types import Ascent, AscentHistory, leaves_by_name, median_model
 from ._checkpoint import Checkpoint
@@ -205,7 +205,7 @@ def _conclude(model, task: Task, plan: Plan, outcomes, key, throw: bool) -> Asce
     else:
         scores = np.zeros(1)
     best = int(np.argmin(np.where(usable, scores, np.inf)))
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *models)
+    stacked = stack(models)
     end = jnp.stack([state.end for state in states])
     history = _history(model, task, [rows for _, rows in outcomes], end)
     return Ascent(
@@ -244,10 +244,8 @@ def _history(model, task: Task, rows: list[Row], end) -> AscentHistory:
         return jnp.asarray(np.stack(padded))
 
     joined = jax.tree.map(stack, *rows)
-    fixed = frozen(model)
-    natural = {k: v for k, v in parameters(joined.model).items() if k not in fixed}
     return AscentHistory(
-        natural,
+        free_parameters(joined.model),
         leaves_by_name(model, joined.gradient),
         leaves_by_name(model, joined.standard_error),
         joined.magnitude,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._parameters import frozen, parameters
+from .._parameters import free_parameters, listed_parameters
 from .._results import RESULTS
 from ..fit import Fit, fit
 from ..machine import KernelMachine
@@ -77,18 +77,12 @@ class Ascent(eqx.Module):
             lines.append(
                 f"mean magnitude of the gradient {magnitudes[-1]:.3g}, at its peak {magnitudes.max():.3g}"
             )
-        fixed = frozen(self.model)
-        for name, value in parameters(self.model).items():
-            text = np.array2string(np.asarray(value), precision=4, max_line_width=90)
-            lines.append(f"{name} = {text}{' (frozen)' if name in fixed else ''}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *listed_parameters(self.model)])
 
 
 def leaves_by_name(model: KernelMachine, tree: Any) -> dict[str, Any]:
     """The leaves of a tree of the model's structure, by the names of the parameters they belong to."""
-    fixed = frozen(model)
-    names = [name for name in parameters(model) if name not in fixed]
-    return dict(zip(names, jax.tree.leaves(tree), strict=True))
+    return dict(zip(free_parameters(model), jax.tree.leaves(tree), strict=True))
 
 
 def median_model(models: list[KernelMachine]) -> KernelMachine:

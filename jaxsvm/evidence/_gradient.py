@@ -25,8 +25,8 @@ class EvidenceGradient(eqx.Module):
     """The gradient of the log evidence `ln Q(Y|X)`, and how far it can be trusted.
 
     `gradient` and `standard_error` are models: one number for each unconstrained leaf, as `jax.grad`
-    would give it (the logarithm of a positive parameter; `natural` has them in natural units). The
-    standard error is that of the mean over the chains. `chains` can be handed to a later call nearby.
+    would give it (of a positive parameter that is its logarithm). The standard error is that of the mean
+    over the chains; `chains` tells where they ended.
     """
 
     gradient: KernelMachine

@@ -12,14 +12,13 @@ from blackjax.smc import from_mcmc, resampling, solver
 from jaxtyping import Array, Bool, Float
 
 from .._progress import Progress
-from ..sampling._chains import mean_curvature
+from ..sampling._chains import QUARTER_PERIOD, mean_curvature
 from ..sampling._methods import HMC
 from ..sampling._sample import Setup, target_of
 from ..sampling._target import Target, scale, slopes, total_loss
 from ..sampling._whitening import Subspace, Whitening, whiten
 from ._estimate import Estimate, Path, check_counts, check_whitening
 
-_QUARTER = 1.57  # of the period of a direction of unit width: no trajectory need be longer
 _DIVERGENCES = 0.01
 _GAIN = 1.5  # of the step size's logarithm by the acceptance beyond what is asked for
 _LEAST_ACCEPTANCE = 0.2
@@ -155,7 +154,7 @@ def _run(setup: Setup, whitening: Whitening, wall, method: TemperedSMC, key) -> 
     """One run, up to temperature one or the most temperatures."""
     full = target_of(setup, whitening)
     rank, dtype = full.factor.shape[1], full.y.dtype
-    longest = _QUARTER / method.sampler.integration_steps
+    longest = QUARTER_PERIOD / method.sampler.integration_steps
     kernel = from_mcmc.build_kernel(
         _mover(method.sampler), blackjax.hmc.init, resampling.systematic
     )

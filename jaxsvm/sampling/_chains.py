@@ -15,7 +15,7 @@ _ROUNDS = 3  # of warm-up: the scaling is found anew after each but the last
 _BLOCK = 10  # draws whose outer products are added up in one matrix product
 _COORDINATES = 4  # leading white coordinates that are traced
 _LARGEST_STEP, _SMALLEST_STEP = 2.0, 1e-5
-_QUARTER_PERIOD = 1.57  # of a direction of unit width
+QUARTER_PERIOD = 1.57  # of a direction of unit width
 
 _hmc = blackjax.hmc.build_kernel()
 _nuts = blackjax.nuts.build_kernel()
@@ -33,15 +33,12 @@ class Averages(NamedTuple):
     """Means over the draws of each chain.
 
     `b` of the white coordinates, `slope_b` of the matrices `u b'` with the slopes `u_i = w_i dL/df_i`,
-    `loss_gradient` of the derivatives of the total loss by the parameters of the loss, `loss` and
-    `squared_loss` of the total loss itself and its square.
+    `loss_gradient` of the derivatives of the total loss by the parameters of the loss.
     """
 
     b: Float[Array, "chains p"]
     slope_b: Float[Array, "chains n p"] | None
     loss_gradient: AbstractLoss | None
-    loss: Float[Array, " chains"]
-    squared_loss: Float[Array, " chains"]
 
 
 class Traces(NamedTuple):
@@ -122,7 +119,7 @@ def _largest_step(method: Method) -> float:
     could grow until trajectories end where they began.
     """
     if isinstance(method, HMC) and method.rescale:
-        return min(_QUARTER_PERIOD / method.integration_steps, _LARGEST_STEP)
+        return min(QUARTER_PERIOD / method.integration_steps, _LARGEST_STEP)
     return _LARGEST_STEP
 
 
@@ -190,8 +187,6 @@ def draw(
             jnp.mean(b, axis=0),
             outer,
             jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), by_parameters),
-            jnp.mean(trace.loss, axis=0),
-            jnp.mean(trace.loss**2, axis=0),
         )
         share = 1 / (blocks + 1).astype(b.dtype)
         means = jax.tree.map(lambda old, new: old + share * (new - old), means, seen)
@@ -208,12 +203,11 @@ def draw(
 
 def _no_averages(target: Target, chains: Chains, gradients: bool) -> Averages:
     count, dtype = chains.b.shape[0], chains.b.dtype
-    zero = jnp.zeros(count, dtype)
     if not gradients:
-        return Averages(jnp.zeros_like(chains.b), None, None, zero, zero)
+        return Averages(jnp.zeros_like(chains.b), None, None)
     outer = jnp.zeros((count, *target.factor.shape), dtype)
     by_parameters = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), dtype), target.loss)
-    return Averages(jnp.zeros_like(chains.b), outer, by_parameters, zero, zero)
+    return Averages(jnp.zeros_like(chains.b), outer, by_parameters)
 
 
 def _loss_gradient(target: Target, latent):

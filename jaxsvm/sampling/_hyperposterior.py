@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._errors import as_inputs
-from .._parameters import frozen, parameters, unfreeze
+from .._parameters import free_parameters, unfreeze
 from ..criteria import LaplaceEvidence
 from ..criteria._base import is_usable
 from ..fit import as_predictions, fit_gram
@@ -97,8 +97,7 @@ class HyperPosterior(eqx.Module):
     @property
     def parameters(self) -> dict[str, Float[Array, "chains draws ..."]]:
         """The draws of the parameters that are not frozen, by name and in natural units."""
-        fixed = frozen(self.models)
-        return {name: v for name, v in parameters(self.models).items() if name not in fixed}
+        return free_parameters(self.models)
 
     def decision(self, x: Any, draws: int = 20) -> Float[Array, " m"]:
         """The latent function at new points, averaged over draws.
@@ -171,9 +170,7 @@ def _mean_prediction(models, evidence, x, y, weights, points, rule: str | None):
 
 def diagnose(models, acceptance, divergent, failed, outside, step_size) -> HyperDiagnostics:
     """Diagnostics of stacked models and of what is known of each transition."""
-    fixed = frozen(models)
-    names = [name for name in parameters(models) if name not in fixed]
-    leaves = dict(zip(names, jax.tree.leaves(models), strict=True))
+    leaves = dict(zip(free_parameters(models), jax.tree.leaves(models), strict=True))
     return HyperDiagnostics(
         acceptance=jnp.asarray(acceptance.mean(axis=1)),
         divergences=jnp.asarray(divergent.sum(axis=1)),

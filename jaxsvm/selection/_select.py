@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 from .._errors import as_inputs, as_targets
-from .._parameters import frozen, is_positive, parameters
+from .._parameters import free_parameters, is_positive
 from .._progress import Progress
 from .._results import RESULTS, FitError
 from .._threads import map_in_threads
@@ -18,7 +18,7 @@ from ..machine import KernelMachine
 from ..optimizers import GreedyWalk, lbfgs
 from ._coordinates import Ranges, check_inside, draw_starts, limits
 from ._steps import RUNNING, Rules, Task, advance, advance_all, begin
-from ._types import History, Selection, member, usable_starts
+from ._types import History, Selection, member, stack, usable_starts
 
 _LBFGS = lbfgs()  # one object, so that all selections share their compilations
 _CHUNK = 10  # steps between two looks of the host
@@ -151,7 +151,7 @@ def _linear(model, optimizer):
     """One for each coordinate that steps in natural units, else zero."""
     marks = jax.tree.map(jnp.zeros_like, model)
     if isinstance(optimizer, GreedyWalk) and optimizer.linear:
-        names = [name for name in parameters(model) if name not in frozen(model)]
+        names = list(free_parameters(model))
         for name in optimizer.linear:
             if name not in names:
                 raise ValueError(
@@ -196,9 +196,9 @@ def _run(task, optimizer, rules, models, keys, restarts, max_steps, progress):
             return state, _stack_rows(rows, chunks * _CHUNK)
 
         outcomes = map_in_threads(run_one, restarts)
-        states, rows = (_stack([outcome[i] for outcome in outcomes]) for i in (0, 1))
+        states, rows = (stack([outcome[i] for outcome in outcomes]) for i in (0, 1))
     else:
-        states, pieces = _stack(begun), []
+        states, pieces = stack(begun), []
         for _ in range(chunks):
             states, row = advance_all(task, optimizer, rules, _CHUNK, states)
             pieces.append(row)
@@ -210,7 +210,7 @@ def _run(task, optimizer, rules, models, keys, restarts, max_steps, progress):
             _stack_rows([member(piece, i) for piece in pieces], chunks * _CHUNK)
             for i in range(restarts)
         ]
-        rows = _stack(members)
+        rows = stack(members)
     bar.close()
     return states, rows
 
@@ -218,10 +218,6 @@ def _run(task, optimizer, rules, models, keys, restarts, max_steps, progress):
 def _in_lockstep() -> bool:
     """On a CPU a batch would wait for its slowest member at each step, and use one core."""
     return jax.default_backend() != "cpu"
-
-
-def _stack(trees):
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
 def _stack_rows(rows, length):
@@ -273,8 +269,7 @@ def _history(task, model, rows, end) -> History:
         mask = present.reshape(present.shape + (1,) * (array.ndim - 2))
         return jnp.asarray(np.where(mask, array, np.nan)[:, :length])
 
-    fixed = frozen(model)
-    natural = {k: v for k, v in parameters(jax.tree.map(cut, rows.model)).items() if k not in fixed}
+    natural = free_parameters(jax.tree.map(cut, rows.model))
     test = cut(rows.test) if task.test is not None else None
     validation = cut(rows.validation) if task.validation is not None else None
     return History(

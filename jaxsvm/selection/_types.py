@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._parameters import frozen, parameters
+from .._parameters import listed_parameters
 from .._results import RESULTS, FitError
 from ..fit import Fit, as_predictions, fit
 from ..machine import KernelMachine
@@ -93,11 +93,7 @@ class Selection(eqx.Module):
         codes = [RESULTS(int(code)) for code in np.asarray(self.results)]
         counts = ", ".join(f"{codes.count(code)} {code.name}" for code in RESULTS if code in codes)
         lines = [f"criterion {float(self.value):.6g} (start {self.best} of {len(codes)}: {counts})"]
-        fixed = frozen(self.model)
-        for name, value in parameters(self.model).items():
-            text = np.array2string(np.asarray(value), precision=4, max_line_width=90)
-            lines.append(f"{name} = {text}{' (frozen)' if name in fixed else ''}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *listed_parameters(self.model)])
 
 
 def usable_starts(codes: Any, values: Any) -> np.ndarray:
@@ -105,6 +101,11 @@ def usable_starts(codes: Any, values: Any) -> np.ndarray:
     results = [RESULTS(int(code)) for code in np.asarray(codes)]
     sound = [code.is_success or code == RESULTS.iteration_limit for code in results]
     return np.array(sound) & np.isfinite(np.asarray(values))
+
+
+def stack(trees: Any) -> Any:
+    """Several pytrees as one, along a new leading axis of their leaves."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
 def member(batch: Any, index: int) -> Any:
