@@ -9,6 +9,7 @@ from . import evidence as evidence
 from . import kernels as kernels
 from . import losses as losses
 from . import optimizers as optimizers
+from . import regression as regression
 from . import sampling as sampling
 from ._parameters import freeze as freeze
 from ._parameters import frozen as frozen
@@ -27,6 +28,7 @@ from .fit import Stats as Stats
 from .fit import fit as fit
 from .machine import KernelMachine as KernelMachine
 from .sampling import HyperPosterior as HyperPosterior
+from .sampling import LaplaceMixture as LaplaceMixture
 from .sampling import LaplacePosterior as LaplacePosterior
 from .sampling import Posterior as Posterior
 from .sampling import laplace as laplace

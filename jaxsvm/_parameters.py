@@ -253,6 +253,33 @@ def unfreeze(model: Model, *names: str) -> Model:
     return model
 
 
+def take_out(model: Model) -> tuple[Model, tuple[Float[Array, "..."], ...]]:
+    """The model with zeros in the place of its frozen values, and these.
+
+    Frozen values are static, so each would be compiled for anew; taken out they can be arguments.
+    """
+    nodes, structure = jax.tree.flatten(model, is_leaf=_is_frozen)
+    values = tuple(read(node) for node in nodes if _is_frozen(node))
+    empty = [_freeze_leaf(jnp.zeros_like(read(n))) if _is_frozen(n) else n for n in nodes]
+    return structure.unflatten(empty), values
+
+
+def put_in(model: Model, values: tuple[Float[Array, "..."], ...]) -> Model:
+    """The model with all parameters free, the frozen ones at the values that were taken out."""
+    given = iter(values)
+    return jax.tree.map(
+        lambda node: next(given) if _is_frozen(node) else node, model, is_leaf=_is_frozen
+    )
+
+
+def put_back(model: Model, original: Model) -> Model:
+    """The model with the frozen parameters of the one they were taken out of."""
+    nodes, structure = jax.tree.flatten(model, is_leaf=_is_frozen)
+    old = jax.tree.leaves(original, is_leaf=_is_frozen)
+    pairs = zip(nodes, old, strict=True)
+    return structure.unflatten([then if _is_frozen(then) else now for now, then in pairs])
+
+
 def frozen(model) -> tuple[str, ...]:
     """The names of the frozen hyperparameters."""
     return tuple(

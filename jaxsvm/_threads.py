@@ -8,12 +8,28 @@ from typing import Any
 
 import jax
 
+_LARGE = 3000  # examples, from which on factorizations gain from threads of their own
 
-def map_in_threads(run_one: Callable[[int], Any], count: int) -> list[Any]:
-    """`[run_one(0), run_one(1), ...]`, as many at a time as there are cores."""
+
+def map_in_threads(
+    run_one: Callable[[int], Any],
+    count: int,
+    examples: int,
+    compile_it: Callable[[], Any] | None = None,
+) -> list[Any]:
+    """`[run_one(0), run_one(1), ...]`, as many at a time as there are cores.
+
+    **Arguments:** `run_one`, which takes the number of a run; `count`, of runs; `examples`, of each;
+    `compile_it`, called first, so that not each thread compiles the same; without it the first run
+    goes alone.
+
+    **Returns:** what the runs gave back.
+    """
     if count == 1:
-        return [run_one(0)]
-    first = run_one(0)  # compiles, which the others should not all do again
+        # on a busy machine threads that wait for each other make small factorizations a hundred times
+        # slower
+        with contextlib.nullcontext() if examples >= _LARGE else _one_blas_thread():
+            return [run_one(0)]
     precision = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
 
     def run_in_thread(start):
@@ -21,7 +37,10 @@ def map_in_threads(run_one: Callable[[int], Any], count: int) -> list[Any]:
             return run_one(start)
 
     with _one_blas_thread(), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        return [first, *pool.map(run_in_thread, range(1, count))]
+        if compile_it is None:
+            return [run_one(0), *pool.map(run_in_thread, range(1, count))]
+        compile_it()
+        return list(pool.map(run_in_thread, range(count)))
 
 
 def _one_blas_thread():

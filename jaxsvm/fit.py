@@ -16,6 +16,7 @@ from ._parameters import unfreeze
 from ._results import RESULTS, raise_on_failure
 from .kernels import Custom
 from .losses import AbstractLoss, AbstractPiecewise
+from .losses._piecewise import weighted_bound
 from .machine import KernelMachine
 from .solvers import Options, Problem, Start, attach_derivatives, solve
 
@@ -200,16 +201,50 @@ def fit_gram(
 
 
 def _objective_and_gap(problem, dual, offset, latent):
-    weights, loss = problem.weights, problem.loss
-    counts = weights > 0
-    losses = jnp.sum(jnp.where(counts, weights * loss.value(problem.y, latent), 0.0))
-    penalty = dual @ (latent - offset) / 2
-    objective = losses + penalty
-    if not isinstance(loss, AbstractPiecewise):
+    objective = _objective(problem, dual, offset, latent)
+    if not isinstance(problem.loss, AbstractPiecewise):
         return objective, jnp.full_like(objective, jnp.nan)
-    conjugates = jnp.where(counts, loss.conjugate(problem.y, dual, weights), 0.0)
-    dual_objective = -jnp.sum(conjugates) - penalty
+    dual_objective = _dual_objective(problem, dual, offset, latent)
     return objective, (objective - dual_objective) / (1 + jnp.abs(objective))
+
+
+@jax.custom_jvp
+def _objective(problem, dual, offset, latent) -> Float[Array, ""]:
+    """The minimum `sum_i w_i L(y_i, f_i) + 1/2 f' K^-1 f`, given where it is.
+
+    It is stationary in the solution, so its derivative is that at a solution that stays (the envelope
+    theorem) and costs no system of equations.
+    """
+    return _primal_objective(problem, dual, offset, latent)
+
+
+def _primal_objective(problem, dual, offset, latent):
+    counts = problem.weights > 0
+    losses = jnp.where(counts, problem.weights * problem.loss.value(problem.y, latent), 0.0)
+    return jnp.sum(losses) + dual @ (latent - offset) / 2
+
+
+@_objective.defjvp
+def _objective_jvp(primals, tangents):
+    _, dual, offset, _ = primals
+
+    def at_solution(problem):
+        if not isinstance(problem.loss, AbstractPiecewise):
+            return _primal_objective(problem, dual, offset, problem.gram @ dual + offset)
+        # the dual has the same value and no kinks; a coefficient at its bound moves with it
+        held = dual
+        if problem.loss.shape().bound is not None:
+            bound = weighted_bound(problem.loss, problem.weights, dual.dtype)
+            held = jnp.where(jnp.abs(dual) >= bound, jnp.sign(dual) * bound, dual)
+        return _dual_objective(problem, held, offset, problem.gram @ held + offset)
+
+    _, change = jax.jvp(at_solution, primals[:1], tangents[:1])
+    return _objective(*primals), change
+
+
+def _dual_objective(problem, dual, offset, latent):
+    conjugates = problem.loss.conjugate(problem.y, dual, problem.weights)
+    return -jnp.sum(jnp.where(problem.weights > 0, conjugates, 0.0)) - dual @ (latent - offset) / 2
 
 
 def _scalars(model):

@@ -8,14 +8,21 @@ _BLOCK = 256  # below this a triangular solve is as fast as the products that wo
 
 
 def inverse_of_definite(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """The inverse of a positive definite matrix by its Cholesky factor; NaN where it is not definite.
+    """The inverse of a positive definite matrix by its Cholesky factor; NaN where it is not definite."""
+    return inverse_and_log_determinant(matrix)[0]
+
+
+def inverse_and_log_determinant(
+    matrix: Float[Array, "n n"],
+) -> tuple[Float[Array, "n n"], Float[Array, ""]]:
+    """The inverse and `ln det` of a positive definite matrix; NaN where it is not definite.
 
     `M^-1 = S S'` with `S` the inverse of the upper factor. It goes by halves, so that nearly all of the
     work is matrix products and the zeros of `S` are not multiplied.
     """
     # LAPACK goes by columns: with the transposes no array need change its layout
     factor = jax.lax.linalg.cholesky(matrix.T, symmetrize_input=False).T
-    return _inverse_and_gram(factor)[1]
+    return _inverse_and_gram(factor)[1], 2 * jnp.sum(jnp.log(jnp.diag(factor)))
 
 
 def _inverse_and_gram(factor):

@@ -145,7 +145,7 @@ def evidence_ascent(
             task, plan, optimizer, rules, first, first_warmup, max_steps, keys, (file, start), watch
         )
 
-    outcomes = map_in_threads(run_one, restarts)
+    outcomes = map_in_threads(run_one, restarts, task.x.shape[0])
     bar.close()
     return _conclude(model, task, plan, outcomes, key, throw)
 

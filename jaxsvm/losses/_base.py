@@ -69,3 +69,7 @@ class AbstractRegression(AbstractLoss):
     @abc.abstractmethod
     def sample_noise(self, shape: tuple[int, ...], *, key) -> Float[Array, "..."]:
         """Draws from the noise whose density is proportional to `exp(-L)`."""
+
+    @abc.abstractmethod
+    def noise_cumulative(self, residual: Float[Array, "..."]) -> Float[Array, "..."]:
+        """The probability that the noise is at most so large."""

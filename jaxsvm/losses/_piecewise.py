@@ -221,6 +221,23 @@ class AbstractResidual(AbstractTwoSided, AbstractRegression):
             second_moment += tail * (knee**2 + 2 * knee / bound + 2 / bound**2)
         return second_moment / (zone + gauss + tail)
 
+    def noise_cumulative(self, residual):
+        """The probability that the noise is at most so large, in closed form."""
+        _, compliance, bound = self.shape()
+        zone, gauss, tail = self._masses()
+        size = jnp.abs(residual)
+        covered, knee = jnp.minimum(size, zone), zone
+        if compliance is not None:
+            length = jnp.inf if bound is None else compliance * bound
+            inside = jnp.clip(size - zone, 0.0, length)
+            covered += jnp.sqrt(jnp.pi * compliance / 2) * jax.lax.erf(
+                inside / jnp.sqrt(2 * compliance)
+            )
+            knee = zone + length
+        if bound is not None:
+            covered -= tail * jnp.expm1(-bound * jnp.maximum(size - knee, 0.0))
+        return 0.5 + jnp.sign(residual) * covered / (2 * (zone + gauss + tail))
+
     def sample_noise(self, shape, *, key):
         """Draws from the noise: uniform in the zone, a truncated Gaussian, an exponential tail."""
         dead_zone, compliance, bound = self.shape()

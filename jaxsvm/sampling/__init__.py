@@ -5,6 +5,7 @@ from ._diagnostics import SamplingWarning as SamplingWarning
 from ._hyperparameters import sample_hyperparameters as sample_hyperparameters
 from ._hyperposterior import HyperDiagnostics as HyperDiagnostics
 from ._hyperposterior import HyperPosterior as HyperPosterior
+from ._laplace import LaplaceMixture as LaplaceMixture
 from ._laplace import LaplacePosterior as LaplacePosterior
 from ._laplace import laplace as laplace
 from ._methods import HMC as HMC

@@ -120,7 +120,7 @@ def sample_hyperparameters(
             )
         return _run(task, begun, keys[chain], warmup, draws, integration_steps, note)
 
-    outcomes = map_in_threads(run_one, chains)
+    outcomes = map_in_threads(run_one, chains, x.shape[0])
     bar.close()
     rows = jax.tree.map(lambda *leaves: np.stack(leaves), *[rows for rows, _ in outcomes])
     step_sizes = np.array([size for _, size in outcomes])

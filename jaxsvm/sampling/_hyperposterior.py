@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._errors import as_inputs
 from .._parameters import free_parameters, unfreeze
 from ..criteria import LaplaceEvidence
 from ..criteria._base import is_usable
@@ -16,6 +15,7 @@ from ..fit import as_predictions, fit_gram
 from ..machine import KernelMachine
 from ._effective import ess_bulk, rhat
 from ._laplace import around
+from ._predictive import check_points
 from ._probability import check_rule, probability
 
 
@@ -134,11 +134,7 @@ class HyperPosterior(eqx.Module):
         return as_predictions(loss, self.probability(x, draws=draws) - 0.5)
 
     def _average(self, x, draws, rule):
-        points = as_inputs(x)
-        if points.shape[1] != self.x.shape[1]:
-            raise ValueError(
-                f"the machine was fitted on {self.x.shape[1]} inputs, but `x` has {points.shape[1]}"
-            )
+        points = check_points(x, self.x)
         total = self.log_density.size
         if not (isinstance(draws, int) and 1 <= draws <= total):
             raise ValueError(f"`draws` must be an integer from 1 to {total}, but is {draws!r}")
@@ -147,7 +143,7 @@ class HyperPosterior(eqx.Module):
             lambda leaf: leaf.reshape(total, *leaf.shape[2:])[chosen], self.models
         )
         data = (self.x, self.y, self.weights)
-        return _mean_prediction(models, self.evidence, *data, points.astype(self.x.dtype), rule)
+        return _mean_prediction(models, self.evidence, *data, points, rule)
 
 
 @eqx.filter_jit

@@ -1,25 +1,26 @@
 """A Gaussian posterior around a fit: Laplace's approximation."""
 
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._errors import as_inputs, is_traced
+from .._errors import is_traced
 from .._parameters import unfreeze
 from .._results import FitError, raise_on_failure
 from ..criteria import LaplaceEvidence
-from ..fit import Fit
+from ..fit import Fit, as_predictions
+from ..selection import Ensemble
+from ._predictive import AbstractPredictive, Components, check_points, same_for_all
 from ._probability import check_rule, probability
 
 _BLOCK = 32  # the number of rows is rounded up to a multiple of it, so that few shapes are compiled
 
 
-class LaplacePosterior(eqx.Module):
+class LaplacePosterior(AbstractPredictive):
     """The latent function as a Gaussian process around a fit, made by `jaxsvm.laplace`.
 
     Its mean is the decision function of the fit. With `Lambda` the curvatures of the losses and k the
@@ -47,11 +48,22 @@ class LaplacePosterior(eqx.Module):
 
         **Returns:** two vectors, one entry for each point.
         """
-        points = as_inputs(x)
+        points = check_points(x, self.fit.x)
         mean = self.fit.decision(points)
         kernel = unfreeze(self.fit.model.kernel)
         known = (self.rows, self.root, self.factor, self.correction)
         return mean, _deviation(kernel, self.fit.x, points, *known)
+
+    def components(self, x: Any) -> Components:
+        """The latent function at new points: one Gaussian each.
+
+        **Arguments:** `x`, a matrix with one row for each point.
+
+        **Returns:** `Components`.
+        """
+        mean, deviation = self.latent(x)
+        loss = same_for_all(unfreeze(self.fit.model.loss), 1)
+        return Components(loss, mean[None], deviation[None], jnp.ones(1, mean.dtype))
 
     def probability(self, x: Any, rule: str = "normalized") -> Float[Array, " m"]:
         """`P(y = +1)` of new points, above one half where the decision function is positive.
@@ -78,18 +90,84 @@ class LaplacePosterior(eqx.Module):
         return self.fit.predict(x)
 
 
-def laplace(fit: Fit, evidence: LaplaceEvidence | None = None) -> LaplacePosterior:
-    """The Gaussian posterior of the latent function around a fit.
+class LaplaceMixture(AbstractPredictive):
+    """Several Gaussian posteriors, each around its own fit and with its own share: a committee.
+
+    Made by `jaxsvm.laplace` of an ensemble: Chu, Keerthi and Ong, "Bayesian support vector regression using a
+    unified loss function", end of section V-B. Its variance is the mean of the members' variances
+    plus the variance of their means: what is not known of the hyperparameters widens the error bars.
+    """
+
+    members: tuple[LaplacePosterior, ...]
+    shares: Float[Array, " members"]
+
+    def latent(self, x: Any) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+        """Mean and standard deviation of the latent function at new points.
+
+        **Arguments:** `x`, a matrix with one row for each point.
+
+        **Returns:** two vectors, one entry for each point.
+        """
+        _, means, deviations, shares = self.components(x)
+        assert deviations is not None
+        mean = shares @ means
+        return mean, jnp.sqrt(shares @ (deviations**2 + (means - mean[None, :]) ** 2))
+
+    def components(self, x: Any) -> Components:
+        """The latent function at new points: one Gaussian for each member.
+
+        **Arguments:** `x`, a matrix with one row for each point.
+
+        **Returns:** `Components`.
+        """
+        parts = [member.components(x) for member in self.members]
+        losses, means, deviations, _ = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+        return Components(losses, means, deviations, self.shares.astype(means.dtype))
+
+    def probability(self, x: Any, rule: str = "normalized") -> Float[Array, " m"]:
+        """`P(y = +1)` of new points: the mean of the members' probabilities.
+
+        **Arguments:** `x`, a matrix with one row for each point; `rule`, as in `LaplacePosterior`.
+
+        **Returns:** one probability for each point.
+        """
+        values = jnp.stack([member.probability(x, rule) for member in self.members])
+        return self.shares.astype(values.dtype) @ values
+
+    def predict(self, x: Any) -> Float[Array, " m"]:
+        """Labels -1 and +1 of new points, or for a regression loss their targets.
+
+        **Arguments:** `x`, a matrix with one row for each point.
+
+        **Returns:** one label or target for each point: those of the mean latent function.
+        """
+        return as_predictions(self.members[0].fit.model.loss, self.latent(x)[0])
+
+
+@overload
+def laplace(fit: Fit, evidence: LaplaceEvidence | None = None) -> LaplacePosterior: ...
+@overload
+def laplace(fit: Ensemble, evidence: LaplaceEvidence | None = None) -> LaplaceMixture: ...
+def laplace(fit: Fit | Ensemble, evidence: LaplaceEvidence | None = None):
+    """The Gaussian posterior of the latent function around a fit, or a mixture of them for an ensemble.
 
     **Arguments:**
 
-    - `fit`: what `jaxsvm.fit` gave back, of a machine without a free offset.
+    - `fit`: what `jaxsvm.fit` gave back, of a machine without a free offset; or the `ensemble()` of a
+      selection.
     - `evidence`: whose curvatures to take; by default those of `criteria.LaplaceEvidence()`.
 
-    **Returns:** a `LaplacePosterior`. The factorization is done once, here.
+    **Returns:** a `LaplacePosterior`, or for an ensemble a `LaplaceMixture`. The factorization is done
+    once, here, and only of the examples with a curvature: for the soft insensitive loss those are the
+    off-bound support vectors.
     """
+    if isinstance(fit, Ensemble):
+        members = tuple(laplace(member, evidence) for member in fit.members)
+        return LaplaceMixture(members, fit.shares)
     if not isinstance(fit, Fit):
-        raise TypeError(f"`fit` must be what `jaxsvm.fit` gave back, not a {type(fit).__name__}")
+        raise TypeError(
+            f"`fit` must be what `jaxsvm.fit` gave back, or an ensemble, not a {type(fit).__name__}"
+        )
     evidence = LaplaceEvidence() if evidence is None else evidence
     evidence.check(fit.model, fit.x, fit.y)
     posterior = around(fit, evidence)
@@ -132,15 +210,15 @@ def _rows(curvature) -> Int[Array, " r"]:
 def _factorize(kernel, x, curvature, rows, nonconvex):
     chosen = jnp.maximum(curvature.at[rows].get(mode="fill", fill_value=0), 0)
     root = jnp.where(chosen > 0, jnp.sqrt(jnp.where(chosen > 0, chosen, 1.0)), 0.0)
-    gram = kernel.matrix(x, x, same=True)
-    some = gram.at[rows].get(mode="clip")
-    matrix = root[:, None] * some.at[:, rows].get(mode="clip") * root[None, :]
+    known = x.at[rows].get(mode="clip")
+    matrix = root[:, None] * kernel.matrix(known, known, same=True) * root[None, :]
     factor = jax.lax.linalg.cholesky(matrix + jnp.eye(rows.shape[0], dtype=x.dtype))
     if not nonconvex:
         return root, factor, None
     # Covariance after the positive curvatures: S = K - H'H. Negative ones -N make of it
     # (S^-1 - N)^-1 = S + S N^(1/2) (I - N^(1/2) S N^(1/2))^-1 N^(1/2) S.
-    half = _half(root, factor, some)
+    gram = kernel.matrix(x, x, same=True)
+    half = _half(root, factor, gram.at[rows].get(mode="clip"))
     lost = jnp.where(curvature < 0, jnp.sqrt(jnp.where(curvature < 0, -curvature, 1.0)), 0.0)
     matrix = lost[:, None] * (gram - half.T @ half) * lost[None, :]
     other = jax.lax.linalg.cholesky(jnp.eye(x.shape[0], dtype=x.dtype) - matrix)

@@ -2,24 +2,23 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import ndtri
 
-from .._errors import as_inputs
 from .._parameters import unfreeze
 from ..fit import as_predictions
 from ..machine import KernelMachine
 from ._chains import Averages, Chains, Traces
 from ._diagnostics import Diagnostics
+from ._predictive import AbstractPredictive, Components, check_points, same_for_all
 from ._probability import probability
 from ._whitening import Whitening
 
 
-class Posterior(eqx.Module):
+class Posterior(AbstractPredictive):
     """Draws from the posterior of a kernel machine's latent function, by `jaxsvm.sample`.
 
     `b` are the draws that were kept, of shape (chains, kept, rank), in white coordinates: the latent values
@@ -65,13 +64,19 @@ class Posterior(eqx.Module):
 
         **Returns:** a vector of probabilities.
         """
-        features, residual = self._features(x)
-        draws = self._draws()
-        latent = (
-            draws @ features.T
-            + _spread(len(draws)).astype(draws.dtype)[:, None] * jnp.sqrt(residual)[None, :]
-        )
-        return probability(unfreeze(self.model).loss, latent, None, rule)
+        return probability(unfreeze(self.model).loss, self._latent_draws(x), None, rule)
+
+    def components(self, x: Any) -> Components:
+        """The latent function at new points: the kept draws, all equally likely.
+
+        **Arguments:** `x`, a matrix with one row for each point.
+
+        **Returns:** `Components`.
+        """
+        values = self._latent_draws(x)
+        count = values.shape[0]
+        loss = same_for_all(unfreeze(self.model).loss, count)
+        return Components(loss, values, None, jnp.full(count, 1 / count, values.dtype))
 
     def predict(self, x: Any) -> Float[Array, " m"]:
         """Labels -1 and +1 of new points by the more probable class, or for a regression the mean.
@@ -110,15 +115,17 @@ class Posterior(eqx.Module):
             return convert(posterior=draws, sample_stats=stats)
         return convert({"posterior": draws, "sample_stats": stats})
 
+    def _latent_draws(self, x) -> Float[Array, "k m"]:
+        features, residual = self._features(x)
+        draws = self._draws()
+        spread = _spread(len(draws)).astype(draws.dtype)
+        return draws @ features.T + spread[:, None] * jnp.sqrt(residual)[None, :]
+
     def _draws(self) -> Float[Array, "k p"]:
         return self.b.reshape(-1, self.b.shape[2])
 
     def _features(self, x):
-        points = as_inputs(x).astype(self.x.dtype)
-        if points.shape[1] != self.x.shape[1]:
-            raise ValueError(
-                f"the posterior is of {self.x.shape[1]} inputs, but `x` has {points.shape[1]}"
-            )
+        points = check_points(x, self.x)
         return _features(self.whitening, unfreeze(self.model).kernel, points)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 from .._errors import as_inputs, as_targets
-from .._parameters import free_parameters, is_positive
+from .._parameters import free_parameters, is_positive, put_back, take_out
 from .._progress import Progress
 from .._results import RESULTS, FitError
 from .._threads import map_in_threads
@@ -86,12 +86,13 @@ def select(
     optimizer = _LBFGS if optimizer is None else optimizer
     if not isinstance(optimizer, GreedyWalk):
         optimizer = _with_extra_arguments(optimizer)
-    low, high = limits(model, bounds)
+    emptied, fixed = take_out(model)
+    low, high = limits(emptied, bounds)
     pairs = (as_pair(pair, model, x) for pair in (test, validation))
-    task = Task(criterion, x, y, weights, low, high, _linear(model, optimizer), *pairs)
+    task = Task(criterion, x, y, weights, low, high, _linear(emptied, optimizer), fixed, *pairs)
     rules = Rules(gradient_tolerance, change_tolerance, patience)
     draw_key, walk_key = (None, None) if key is None else jax.random.split(key)
-    models = draw_starts(model, starts, bounds, restarts, draw_key)
+    models = take_out(draw_starts(model, starts, bounds, restarts, draw_key))[0]
     walk_keys = jax.random.split(jax.random.key(0) if walk_key is None else walk_key, restarts)
 
     states, rows = _run(task, optimizer, rules, models, walk_keys, restarts, max_steps, progress)
@@ -195,7 +196,13 @@ def _run(task, optimizer, rules, models, keys, restarts, max_steps, progress):
                     break
             return state, _stack_rows(rows, chunks * _CHUNK)
 
-        outcomes = map_in_threads(run_one, restarts)
+        ended = begun[0]._replace(code=jnp.zeros_like(begun[0].code))  # goes on to nowhere
+        outcomes = map_in_threads(
+            run_one,
+            restarts,
+            task.x.shape[0],
+            lambda: advance(task, optimizer, rules, _CHUNK, ended),
+        )
         states, rows = (stack([outcome[i] for outcome in outcomes]) for i in (0, 1))
     else:
         states, pieces = stack(begun), []
@@ -243,13 +250,14 @@ def _conclude(task, model, states, rows, throw) -> Selection:
         )
     order = np.lexsort((values, np.where(choosable, scores, np.inf)))
     best = int(order[0])
-    chosen = member(states.best.model, best)
+    ends = put_back(states.best.model, model)
+    chosen = member(ends, best)
     history = _history(task, model, rows, states.best.step)
     return Selection(
         chosen,
         jnp.asarray(values[best]),
         best,
-        states.best.model,
+        ends,
         jnp.asarray(values),
         jnp.asarray(codes),
         history,

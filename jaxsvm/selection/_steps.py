@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
-from .._parameters import unfreeze
+from .._parameters import put_in
 from .._results import RESULTS
 from ..criteria._base import AbstractCriterion, Evaluation, is_usable
 from ..machine import KernelMachine
@@ -31,6 +31,7 @@ class Task(NamedTuple):
     low: KernelMachine
     high: KernelMachine
     linear: Any  # which coordinates of a random walk step in natural units
+    fixed: tuple[Array, ...]  # the values of frozen parameters
     test: tuple[Array, Array] | None
     validation: tuple[Array, Array] | None
 
@@ -107,7 +108,8 @@ def begin(task: Task, optimizer, model: KernelMachine, key) -> State:
 
 
 def _evaluate(task: Task, model, memory):
-    return task.criterion.evaluate(unfreeze(model), task.x, task.y, task.weights, memory)
+    model = put_in(model, task.fixed)
+    return task.criterion.evaluate(model, task.x, task.y, task.weights, memory)
 
 
 def step(task: Task, optimizer, rules: Rules, state: State) -> tuple[State, Row]:
@@ -203,7 +205,13 @@ def _walk_step(task: Task, walk: GreedyWalk, rules: Rules, state: State) -> tupl
 def _judge(task, rules, state, value, seen, norm, sound, arrived) -> tuple[State, Row]:
     """Note what was seen, keep the best of it, and decide whether this start has ended."""
     fit_start, test, validation = measure(
-        state.model, task.x, task.y, task.weights, state.fit_start, task.test, task.validation
+        put_in(state.model, task.fixed),
+        task.x,
+        task.y,
+        task.weights,
+        state.fit_start,
+        task.test,
+        task.validation,
     )
     best = _improve(rules, state, value, validation)
     failures = jnp.where(sound, 0, state.failures + 1)

@@ -4,6 +4,8 @@ Shapes are fixed, but the work is not: the examples that take part, usually few,
 smallest of a few static sizes that holds them.
 """
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
@@ -13,7 +15,10 @@ def sizes(examples: int) -> tuple[int, ...]:
     """The static sizes for a problem with that many examples: the largest is all of them."""
     if examples <= 64:
         return (examples,)
-    return tuple(sorted({-(-examples // 2**k) for k in range(5)}))
+    shares = {1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0}
+    if examples > 512:  # where solving costs more than compiling
+        shares |= {3 / 8, 3 / 4}
+    return tuple(sorted({math.ceil(share * examples) for share in shares}))
 
 
 def sparse_product(gram: Float[Array, "n n"], vector: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -68,7 +73,7 @@ def reduced_solve(
     active = scale > 0
     options = sizes(examples)[:-1]
     if coarse:
-        options = options[2:3]  # a quarter
+        options = tuple(size for size in options if size == -(-examples // 4))
 
     def solve_dense(sub, scales, diagonals, *rights):
         matrix = scales[:, None] * sub * scales[None, :] + jnp.diag(diagonals)
