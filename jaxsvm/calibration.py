@@ -1,11 +1,13 @@
-"""How good predicted probabilities are: scores, and reliability by bins.
+"""How good predicted probabilities are: scores, reliability by bins, and coverage of intervals.
 
-Labels are -1 and +1, and predictions are `P(y = +1)`, one for each label.
+Labels are -1 and +1, and predictions are `P(y = +1)`, one for each label. Coverage is of regressions.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from .sampling._predictive import AbstractPredictive
 
 
 class Reliability(NamedTuple):
@@ -18,6 +20,18 @@ class Reliability(NamedTuple):
     prediction: np.ndarray
     frequency: np.ndarray
     counts: np.ndarray
+
+
+class Coverage(NamedTuple):
+    """How often central intervals hold a new target.
+
+    `levels` are the probabilities they were made for, `shares` those of targets inside, with their
+    binomial `standard_errors`.
+    """
+
+    levels: np.ndarray
+    shares: np.ndarray
+    standard_errors: np.ndarray
 
 
 def log_loss(y: Any, p: Any) -> float:
@@ -84,6 +98,55 @@ def expected_calibration_error(y: Any, p: Any, bins: int = 10) -> float:
     """
     prediction, frequency, counts = reliability(y, p, bins)
     return float(np.nansum(counts * np.abs(frequency - prediction)) / counts.sum())
+
+
+def coverage(posterior: AbstractPredictive, x: Any, y: Any, levels: Any = None) -> Coverage:
+    """The share of new targets inside the central interval of each level, which should equal the level.
+
+    A target is inside where `|2 F(y) - 1| <= level`, with F its cumulative predictive probability: the
+    interval is that of `posterior.interval`, but all levels are counted in one pass. Gneiting, Balabdaoui
+    and Raftery, "Probabilistic forecasts, calibration and sharpness".
+
+    **Arguments:**
+
+    - `posterior`: of a regression, what `jaxsvm.laplace` or `jaxsvm.sample` gave back.
+    - `x`, `y`: new points, one row each, and their targets. Those of the training tell little.
+    - `levels`: probabilities between zero and one; by default 0.05, 0.1, ..., 0.95.
+
+    **Returns:** a `Coverage`. Its standard errors are those of Laplace's rule of succession, since the
+    plain error of a share of zero or one is zero; they take the targets as independent.
+    """
+    chosen = _as_levels(levels)
+    below = np.asarray(as_posterior(posterior).cumulative(x, y), float)
+    count = len(below)
+    inside = np.sum(np.abs(2 * below - 1)[None, :] <= chosen[:, None], axis=1)
+    smoothed = (inside + 1) / (count + 2)
+    return Coverage(chosen, inside / count, np.sqrt(smoothed * (1 - smoothed) / count))
+
+
+def as_posterior(posterior: Any) -> AbstractPredictive:
+    """What can predict targets with error bars."""
+    if not isinstance(posterior, AbstractPredictive):
+        raise TypeError(
+            "`posterior` must be what `jaxsvm.laplace` or `jaxsvm.sample` gave back, not a "
+            f"{type(posterior).__name__}"
+        )
+    return posterior
+
+
+def _as_levels(levels: Any) -> np.ndarray:
+    if levels is None:
+        return np.arange(1, 20) / 20
+    array = np.atleast_1d(np.asarray(levels))
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"`levels` must be probabilities, but is {array.dtype}")
+    if array.ndim != 1 or not len(array):
+        raise ValueError(f"`levels` must be a list of probabilities, but has shape {array.shape}")
+    if not np.all((array > 0) & (array < 1)):
+        raise ValueError(
+            f"`levels` must be between zero and one, both excluded, but are {array.tolist()}"
+        )
+    return array.astype(float)
 
 
 def _checked(y: Any, p: Any) -> tuple[np.ndarray, np.ndarray]:

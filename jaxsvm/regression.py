@@ -72,9 +72,7 @@ def machine(
             "zero; give at least two different targets"
         )
     scale = variance**0.5
-    lengthscale = np.sqrt(2.0)
-    if ard:
-        lengthscale = jnp.full(points.shape[1], lengthscale)
+    lengthscale = jnp.full(points.shape[1] if ard else (), np.sqrt(2.0))
     kernel = RBF(lengthscale, variance) + Constant(100 * variance)
     if loss is not None:
         if not isinstance(loss, AbstractRegression):

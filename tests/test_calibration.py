@@ -1,10 +1,15 @@
-"""Scores of probabilities against scikit-learn and by hand, and the reliability diagram."""
+"""Scores of probabilities against scikit-learn and by hand, the reliability diagram, and coverage."""
 
+import dataclasses
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import sklearn.metrics
+from scipy.stats import norm
 
-from jaxsvm import calibration
+import jaxsvm as jsvm
+from jaxsvm import calibration, kernels, losses
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -108,3 +113,77 @@ def test_reliability_diagram():
     with pytest.raises(ValueError, match="nothing to draw"):
         plot.reliability(Y, {})
     assert not pyplot.get_fignums()
+
+
+X = RNG.normal(size=(40, 3))
+NEW = RNG.normal(size=(200, 3))
+
+
+@pytest.fixture(scope="module")
+def gaussian_process():
+    machine = jsvm.KernelMachine(kernels.RBF(2.0), losses.Quadratic(0.3))
+    return jsvm.laplace(jsvm.fit(machine, X, np.sin(X[:, 0])))
+
+
+def test_coverage_of_a_gaussian_process(gaussian_process):
+    """Targets at known quantiles of their predictive distributions: the shares are known exactly."""
+    mean, deviation = (np.asarray(row) for row in gaussian_process.target(NEW))
+    quantiles = (np.arange(200) + 0.5) / 200
+    y = mean + deviation * norm.ppf(RNG.permutation(quantiles))
+    levels, shares, errors = calibration.coverage(gaussian_process, NEW, y, [0.1, 0.5, 0.901])
+    np.testing.assert_array_equal(levels, [0.1, 0.5, 0.901])
+    expected = [np.mean(np.abs(2 * quantiles - 1) <= level) for level in levels]
+    np.testing.assert_array_equal(shares, expected)
+    np.testing.assert_allclose(shares, levels, atol=0.01)
+    np.testing.assert_allclose(errors, np.sqrt(levels * (1 - levels) / 200), rtol=0.03)
+    # half of the deviation: all targets come closer to the middle, where the normal distribution says so
+    narrow = calibration.coverage(gaussian_process, NEW, mean + (y - mean) / 2)
+    np.testing.assert_allclose(narrow.levels, np.arange(0.05, 1, 0.05))
+    known = 2 * norm.cdf(2 * norm.ppf((1 + narrow.levels) / 2)) - 1
+    np.testing.assert_allclose(narrow.shares, known, atol=0.01)
+    # all, or none: not without error
+    all_inside = calibration.coverage(gaussian_process, NEW, mean, 0.5)
+    np.testing.assert_array_equal(all_inside.shares, [1.0])
+    assert all_inside.standard_errors[0] > 0
+    assert calibration.coverage(gaussian_process, NEW, mean + 99, 0.99).shares == [0.0]
+
+
+def test_coverage_is_that_of_the_intervals(gaussian_process):
+    """Counted by their ends, for a mixture of two noises with long tails."""
+    members = []
+    for C, shift in ((8.0, 0.0), (3.0, 0.4)):
+        model = dataclasses.replace(gaussian_process.fit.model, loss=losses.SoftInsensitive(C, 0.2))
+        offset = gaussian_process.fit.offset + shift
+        fit = dataclasses.replace(gaussian_process.fit, model=model, offset=offset)
+        members.append(dataclasses.replace(gaussian_process, fit=fit))
+    mixture = jsvm.LaplaceMixture(tuple(members), jnp.array([0.6, 0.4]))
+    y = np.sin(NEW[:, 0]) + 0.3 * RNG.standard_t(3, size=200)
+    table = calibration.coverage(mixture, NEW, y, [0.3, 0.8])
+    for level, share in zip(*table[:2], strict=True):
+        low, high = (np.asarray(row) for row in mixture.interval(NEW, level))
+        assert share == sum(a <= t <= b for a, t, b in zip(low, y, high, strict=True)) / 200
+    assert 0.1 < table.shares[0] < table.shares[1] < 1
+
+
+def test_coverage_says_what_is_wrong(gaussian_process):
+    y = np.zeros(200)
+    for levels in (0.0, 1.0, [0.5, 95], [np.nan], -0.1):
+        with pytest.raises(ValueError, match="`levels` must be between zero and one"):
+            calibration.coverage(gaussian_process, NEW, y, levels)
+    for levels in ([], [[0.5]]):
+        with pytest.raises(ValueError, match="`levels` must be a list of probabilities"):
+            calibration.coverage(gaussian_process, NEW, y, levels)
+    with pytest.raises(TypeError, match="`levels` must be probabilities"):
+        calibration.coverage(gaussian_process, NEW, y, "all")
+    with pytest.raises(ValueError, match="`x` has 200 rows, but `y` has 3 entries"):
+        calibration.coverage(gaussian_process, NEW, y[:3])
+    with pytest.raises(ValueError, match=r"`y` must be a vector .* shape \(200, 1\)"):
+        calibration.coverage(gaussian_process, NEW, y[:, None])
+    with pytest.raises(ValueError, match="fitted on 3 inputs, but `x` has 6"):
+        calibration.coverage(gaussian_process, np.tile(NEW, 2), y)
+    with pytest.raises(TypeError, match="`posterior` must be what"):
+        calibration.coverage(gaussian_process.fit, NEW, y)
+    model = dataclasses.replace(gaussian_process.fit.model, loss=losses.Hinge())
+    fit = dataclasses.replace(gaussian_process.fit, model=model)
+    with pytest.raises(ValueError, match="Hinge is no model of noise"):
+        calibration.coverage(dataclasses.replace(gaussian_process, fit=fit), NEW, y)

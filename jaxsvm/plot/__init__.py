@@ -8,10 +8,13 @@ except ImportError as error:
     ) from error
 
 from ._ascent import ascent as ascent
+from ._coverage import coverage as coverage
 from ._errors import error_histogram as error_histogram
 from ._history import history as history
 from ._line import Line as Line
 from ._line import criterion_along as criterion_along
+from ._predictions import predictions as predictions
 from ._relevance import relevance as relevance
 from ._reliability import reliability as reliability
+from ._residuals import residuals as residuals
 from ._surface import decision_surface as decision_surface

@@ -52,10 +52,9 @@ class AbstractPredictive(eqx.Module):
 
         **Returns:** two vectors, one entry for each point.
         """
-        parts = _noisy(self.components(x))
-        noise = jax.vmap(lambda loss: loss.noise_variance)(parts.losses)
+        parts = noisy(self.components(x))
         mean, deviation = self.latent(x)
-        return mean, jnp.sqrt(deviation**2 + parts.shares @ noise)
+        return mean, _total(parts.losses, parts.shares, deviation)
 
     def interval(
         self, x: Any, level: float = 0.95
@@ -71,9 +70,22 @@ class AbstractPredictive(eqx.Module):
         """
         if not is_traced(level) and not 0 < level < 1:
             raise ValueError(f"`level` must be between zero and one, but is {level}")
-        parts = jax.lax.stop_gradient(_noisy(self.components(x)))
+        parts = jax.lax.stop_gradient(noisy(self.components(x)))
         low, high = _quantiles(parts, jnp.asarray([(1 - level) / 2, (1 + level) / 2]))
         return low, high
+
+    def cumulative(self, x: Any, y: Any) -> Float[Array, " m"]:
+        """The predictive probability that a new target is at most so large.
+
+        Of targets that follow the prediction it is uniform between zero and one.
+
+        **Arguments:** `x`, a matrix with one row for each point; `y`, one target for each.
+
+        **Returns:** one probability for each point.
+        """
+        parts = noisy(self.components(x))
+        targets = as_targets(y, parts.means.shape[1], labels=False)
+        return _cumulatives(parts, targets.astype(parts.means.dtype))
 
     def log_density(self, x: Any, y: Any) -> Float[Array, " m"]:
         """The logarithm of the predictive density of new targets: the larger, the better they were foreseen.
@@ -82,7 +94,7 @@ class AbstractPredictive(eqx.Module):
 
         **Returns:** one number for each point.
         """
-        parts = _noisy(self.components(x))
+        parts = noisy(self.components(x))
         targets = as_targets(y, parts.means.shape[1], labels=False)
         return _log_densities(parts, targets.astype(parts.means.dtype))
 
@@ -102,7 +114,8 @@ def check_points(x: Any, like: Float[Array, "n d"]) -> Float[Array, "m d"]:
     return points
 
 
-def _noisy(parts: Components) -> Components:
+def noisy(parts: Components) -> Components:
+    """The same components, if their losses are models of noise."""
     if not isinstance(parts.losses, AbstractResidual):
         raise ValueError(
             f"{type(parts.losses).__name__} is no model of noise: error bars of targets need a regression "
@@ -183,8 +196,14 @@ def _over_points(parts: Components, function, *arguments):
     return jax.lax.map(lambda column: function(*column), columns, batch_size=batch)
 
 
-def _axis(deviation):
-    return None if deviation is None else 0
+def _of_each(function, deviations) -> Any:
+    """A function of loss, deviation and target, of all components at once."""
+    return jax.vmap(function, in_axes=(0, None if deviations is None else 0, 0))
+
+
+@jax.jit
+def _total(losses, shares, deviation):
+    return jnp.sqrt(deviation**2 + shares @ jax.vmap(lambda loss: loss.noise_variance)(losses))
 
 
 @jax.jit
@@ -198,7 +217,7 @@ def _quantiles(parts: Components, levels):
             def halve(_, ends):
                 low, high = ends
                 middle = (low + high) / 2
-                each = jax.vmap(_cumulative, in_axes=(0, _axis(deviations), 0))
+                each = _of_each(_cumulative, deviations)
                 below = parts.shares @ each(parts.losses, deviations, middle - means) < level
                 return jnp.where(below, middle, low), jnp.where(below, high, middle)
 
@@ -212,10 +231,18 @@ def _quantiles(parts: Components, levels):
 
 
 @jax.jit
+def _cumulatives(parts: Components, targets):
+    def one(means, deviations, target):
+        each = _of_each(_cumulative, deviations)
+        return parts.shares @ each(parts.losses, deviations, target - means)
+
+    return _over_points(parts, one, targets)
+
+
+@jax.jit
 def _log_densities(parts: Components, targets):
     def one(means, deviations, target):
-        each = jax.vmap(_log_density, in_axes=(0, _axis(deviations), 0))
-        logs = each(parts.losses, deviations, target - means)
+        logs = _of_each(_log_density, deviations)(parts.losses, deviations, target - means)
         return jax.scipy.special.logsumexp(logs, b=parts.shares)
 
     return _over_points(parts, one, targets)

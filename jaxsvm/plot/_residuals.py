@@ -1,0 +1,89 @@
+"""Residuals beside the noise that the loss takes them for."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from matplotlib.axes import Axes
+
+from .._errors import as_targets
+from ..calibration import as_posterior
+from ..sampling._predictive import AbstractPredictive, Components, noisy
+from ._figure import one_axes
+
+_RESOLUTION = 401  # odd, so that a peak at zero is met
+
+
+def residuals(
+    posterior: AbstractPredictive, x: Any, y: Any, *, bins: int | None = None, ax: Any = None
+) -> Axes:
+    """Draw a histogram of residuals `y - mean`, against the density of the noise and a Gaussian.
+
+    All of it is in units of the noise's standard deviation, so that the shapes can be compared. The noise is
+    the one whose density is proportional to `exp(-L)`: Chu, Keerthi and Ong, "Bayesian support vector
+    regression using a unified loss function", eqs. 14-15. Residuals at new points are wider than it by
+    what is not known of the latent function, residuals of the examples narrower.
+
+    **Arguments:**
+
+    - `posterior`: of a regression, what `jaxsvm.laplace` or `jaxsvm.sample` gave back.
+    - `x`, `y`: points, one row each, and their targets.
+    - `bins`: how many; by default `3 n^(1/3)` for n points.
+    - `ax`: Axes to draw in; by default those of a new figure.
+
+    **Returns:** the Axes.
+    """
+    if bins is not None and (
+        not isinstance(bins, int | np.integer) or isinstance(bins, bool) or bins < 1
+    ):
+        raise ValueError(f"`bins` must be a positive integer, but is {bins!r}")
+    parts = noisy(as_posterior(posterior).components(x))
+    targets = np.asarray(as_targets(y, parts.means.shape[1], labels=False))
+    deviation = float(_deviation(parts))
+    scaled = (targets - np.asarray(posterior.latent(x)[0])) / deviation
+    farthest = float(np.abs(scaled).max()) or 1.0
+    count = int(np.ceil(3 * np.cbrt(len(scaled)))) if bins is None else int(bins)
+
+    reach = max(1.05 * farthest, 4.0)
+    ticks = np.linspace(-reach, reach, _RESOLUTION)
+    noise = deviation * np.asarray(_density(parts, deviation * ticks))
+
+    ax = one_axes(ax)
+    edges = np.linspace(-farthest, farthest, count + 1)
+    ax.hist(
+        scaled,
+        edges.tolist(),
+        density=True,
+        color="C0",
+        alpha=0.35,
+        edgecolor="white",
+        linewidth=0.6,
+        label=f"{len(scaled)} residuals",
+    )
+    ax.plot(
+        ticks, noise, color="C0", linewidth=1.6, label=f"noise of {type(parts.losses).__name__}"
+    )
+    gaussian = np.exp(-(ticks**2) / 2) / np.sqrt(2 * np.pi)
+    ax.plot(ticks, gaussian, color="0.4", linestyle="--", linewidth=1, label="Gaussian")
+    ax.set_xlim(-reach, reach)
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("residual / standard deviation of the noise")
+    ax.set_ylabel("density")
+    ax.legend(fontsize="small", loc="upper right")
+    return ax
+
+
+@jax.jit
+def _deviation(parts: Components) -> Float[Array, ""]:
+    """The standard deviation of the noise, over all components."""
+    return jnp.sqrt(parts.shares @ jax.vmap(lambda loss: loss.noise_variance)(parts.losses))
+
+
+@jax.jit
+def _density(parts: Components, sizes: Float[Array, " t"]) -> Float[Array, " t"]:
+    """The density of noise of these sizes, over all components."""
+    sizes = sizes.astype(parts.means.dtype)
+    logs = jax.vmap(lambda loss: loss.log_likelihood(sizes, jnp.zeros_like(sizes)))(parts.losses)
+    return parts.shares @ jnp.exp(logs)
