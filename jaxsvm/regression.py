@@ -16,10 +16,12 @@ from .criteria import LaplaceEvidence
 from .kernels import RBF, Constant
 from .losses import AbstractRegression, SoftInsensitive
 from .machine import KernelMachine
+from .optimizers import lbfgs
 from .selection import Selection, select
 from .selection._types import stack
 
 _EVIDENCE = LaplaceEvidence()
+_OVER_JUMPS = lbfgs(window=5)  # eq. 37 jumps where the set of off-bound support vectors changes
 
 
 def default_beta(examples: int) -> float:
@@ -72,7 +74,7 @@ def machine(
             "zero; give at least two different targets"
         )
     scale = variance**0.5
-    lengthscale = jnp.full(points.shape[1] if ard else (), np.sqrt(2.0))
+    lengthscale: Any = jnp.full(points.shape[1] if ard else (), np.sqrt(2.0))
     kernel = RBF(lengthscale, variance) + Constant(100 * variance)
     if loss is not None:
         if not isinstance(loss, AbstractRegression):
@@ -127,7 +129,8 @@ def adapt(
     - `x`, `y`: inputs, one row for each example, and targets; standardize the inputs.
     - `ard`, `beta`, `loss`: as in `machine`.
     - `restarts`: how many of `starts` to take; by default all of them.
-    - `options`: as for `jaxsvm.select`.
+    - `options`: as for `jaxsvm.select`; by default `optimizer=optimizers.lbfgs(window=5)`, which small jumps
+      do not stop, `change_tolerance=1e-6` and `patience=20`.
 
     **Returns:** a `Selection`, whose criterion is minus the logarithm of the evidence.
     """
@@ -136,6 +139,6 @@ def adapt(
     restarts = len(begin) if restarts is None else restarts
     if not (isinstance(restarts, int) and 1 <= restarts <= len(begin)):
         raise ValueError(f"`restarts` must be from 1 to {len(begin)}, but is {restarts!r}")
-    options = {"change_tolerance": 1e-5, **options}  # finer than the jumps of eq. 37 makes no sense
+    options = {"optimizer": _OVER_JUMPS, "patience": 20, "change_tolerance": 1e-6, **options}
     options = {"starts": stack(begin[:restarts]), "restarts": restarts, **options}
     return select(model, x, y, _EVIDENCE, **options)

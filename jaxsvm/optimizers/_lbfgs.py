@@ -22,10 +22,13 @@ class LBFGSState(NamedTuple):
     step: Float[Array, ""]
     moves: Float[Array, "m p"]
     changes: Float[Array, "m p"]
+    recent: Float[Array, " w"]  # values that were accepted last, and -inf where there are none yet
     begun: Bool[Array, ""]
 
 
-def lbfgs(memory_size: int = 10, max_move: float = 2.0) -> optax.GradientTransformationExtraArgs:
+def lbfgs(
+    memory_size: int = 10, max_move: float = 2.0, window: int = 1
+) -> optax.GradientTransformationExtraArgs:
     """L-BFGS as an optax transformation that never evaluates the function by itself.
 
     Each update is told value and gradient at the point tried last. If the value has decreased enough the
@@ -35,8 +38,14 @@ def lbfgs(memory_size: int = 10, max_move: float = 2.0) -> optax.GradientTransfo
     finite counts as no decrease. The parameters that an optimization ends with may be a trial: keep the
     best ones seen, as `jaxsvm.select` does.
 
-    **Arguments:** `memory_size`, how many past differences shape the direction; `max_move`, the most
-    that any parameter moves in one step, in its own (logarithmic) units.
+    **Arguments:**
+
+    - `memory_size`: how many past differences shape the direction.
+    - `max_move`: the most that any parameter moves in one step, in its own (logarithmic) units.
+    - `window`: a value has to be below the largest of so many accepted last. With one it always
+      decreases; with several small jumps of a function, such as those of the evidence where the set of
+      support vectors changes, do not end the way down (Grippo, Lampariello and Lucidi, "A nonmonotone
+      line search technique for Newton's method").
 
     **Returns:** a gradient transformation whose `update` needs `value=`.
     """
@@ -47,8 +56,9 @@ def lbfgs(memory_size: int = 10, max_move: float = 2.0) -> optax.GradientTransfo
         zero = jnp.zeros_like(point)
         infinity = jnp.asarray(jnp.inf, point.dtype)
         one = jnp.ones((), point.dtype)
+        recent = jnp.full(window, -infinity)
         begun = jnp.asarray(False)
-        return LBFGSState(point, infinity, zero, zero, one, differences, differences, begun)
+        return LBFGSState(point, infinity, zero, zero, one, differences, differences, recent, begun)
 
     def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         value = extra["value"]
@@ -56,7 +66,7 @@ def lbfgs(memory_size: int = 10, max_move: float = 2.0) -> optax.GradientTransfo
         gradient, _ = ravel_pytree(updates)
         move = point - state.point
         promised = state.gradient @ move
-        enough = value <= state.value + _SUFFICIENT * jnp.minimum(promised, 0.0)
+        enough = value <= jnp.max(state.recent) + _SUFFICIENT * jnp.minimum(promised, 0.0)
         accepted = jnp.isfinite(value) & (enough | ~state.begun)
         new = jax.lax.cond(
             accepted,
@@ -83,9 +93,9 @@ def _new_line(state: LBFGSState, point, value, gradient, max_move) -> LBFGSState
     # nothing is known of the curvature before the first difference: a move of at most a tenth
     most = jnp.where(jnp.any(changes[-1] != 0), max_move, 0.1)
     step = jnp.where(longest > most, most / jnp.where(longest > 0, longest, 1.0), 1.0)
-    return LBFGSState(
-        point, value, gradient, direction, step, moves, changes, jnp.ones_like(state.begun)
-    )
+    recent = _push(state.recent, value)
+    begun = jnp.ones_like(state.begun)
+    return LBFGSState(point, value, gradient, direction, step, moves, changes, recent, begun)
 
 
 def _shorter(state: LBFGSState, promised, value) -> LBFGSState:
@@ -105,7 +115,7 @@ def _shorter(state: LBFGSState, promised, value) -> LBFGSState:
 
 
 def _push(rows, row):
-    return jnp.concatenate([rows[1:], row[None]])
+    return jnp.concatenate([rows[1:], jnp.expand_dims(row, 0)])
 
 
 def _inverse_hessian_product(moves, changes, gradient):

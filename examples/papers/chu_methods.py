@@ -1,0 +1,128 @@
+"""The regressions that Chu, Keerthi and Ong compare, each with its own way to choose hyperparameters.
+
+What the scripts `chu_*.py` share. The paper: "Bayesian support vector regression using a unified loss
+function", IEEE Transactions on Neural Networks 15, 2004, section VII.
+"""
+
+import os
+import time
+from typing import Any
+
+os.environ.setdefault(
+    "OPENBLAS_NUM_THREADS", "1"
+)  # threads that wait for each other cost more than they give
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxsvm as jsvm
+from jaxsvm import losses
+
+SEED = 2004
+COARSE = (np.linspace(-0.5, 2.5, 7), np.linspace(-2.5, 0.5, 7))  # log10 of C and of kappa
+FINE = np.linspace(-0.4, 0.4, 9)  # added to the best of the coarse grid
+LARGE = 2000  # examples, from which on two starts are made instead of all four
+
+
+def key_of(*numbers: int):
+    """A key for each tuple of numbers."""
+    key = jax.random.key(SEED)
+    for number in numbers:
+        key = jax.random.fold_in(key, number)
+    return key
+
+
+def standardize(x, *others) -> list[np.ndarray]:
+    """All arrays shifted and scaled by the columns' means and standard deviations in the first."""
+    mean, deviation = np.mean(x, axis=0), np.std(x, axis=0)
+    return [(np.asarray(array) - mean) / deviation for array in (x, *others)]
+
+
+def gaussian_noise(y) -> losses.Quadratic:
+    """The loss of Gaussian process regression (GPR), to begin with a tenth of the targets' variance."""
+    return losses.Quadratic(0.1 * np.var(y))
+
+
+def by_evidence(x, y, **options) -> tuple[Any, Any, float]:
+    """Bayesian support vector regression (BSVR), or GPR by `loss=`: selection, fit, seconds of training.
+
+    The seconds are without compilation, which is why a few steps are made beforehand. Options are those of
+    `jaxsvm.regression.adapt`.
+    """
+    if len(y) >= LARGE:
+        options = {"restarts": 2, **options}
+    short = {**options, "restarts": 1, "max_steps": 1, "throw": False}
+    jsvm.regression.adapt(x, y, **short).fit(throw=False)
+    begin = time.perf_counter()
+    selection = jsvm.regression.adapt(x, y, **options)
+    fitted = jax.block_until_ready(selection.fit())
+    return selection, fitted, time.perf_counter() - begin
+
+
+def by_cross_validation(x, y, epsilon: float) -> tuple[Any, dict]:
+    """Support vector regression (SVR) of scikit-learn, and a record of what was chosen.
+
+    The paper's grids on `(log10 C, log10 kappa)`, 7 x 7 and around the best of it 9 x 9, by fivefold cross
+    validation of the squared error: 650 evaluations, with Gram matrices that all C and all folds share.
+    """
+    from scipy.spatial.distance import cdist
+    from sklearn.model_selection import KFold
+    from sklearn.svm import SVR
+
+    begin = time.perf_counter()
+    squares = cdist(x, x, "sqeuclidean")
+    folds = list(KFold(5, shuffle=True, random_state=SEED).split(x))
+
+    def total_error(gram, cost: float) -> float:
+        total = 0.0
+        for train, test in folds:
+            machine = SVR(kernel="precomputed", C=cost, epsilon=epsilon, cache_size=1000)
+            machine.fit(gram[np.ix_(train, train)], y[train])
+            total += np.sum((machine.predict(gram[np.ix_(test, train)]) - y[test]) ** 2)
+        return float(total)
+
+    log_costs, log_kappas = COARSE
+    best = (0.0, 0.0)
+    for _ in range(2):
+        scores = {}
+        for log_kappa in log_kappas:
+            gram = np.exp(-(10**log_kappa) / 2 * squares)
+            for log_cost in log_costs:
+                scores[log_cost, log_kappa] = total_error(gram, 10**log_cost)
+        best = min(scores, key=scores.__getitem__)
+        log_costs, log_kappas = best[0] + FINE, best[1] + FINE
+    cost, kappa = 10 ** best[0], 10 ** best[1]
+    machine = SVR(C=cost, epsilon=epsilon, cache_size=1000).set_params(gamma=kappa / 2).fit(x, y)
+    return machine, {
+        "C": float(cost),
+        "epsilon": epsilon,
+        "kappa": float(kappa),
+        "support": len(machine.support_),
+        "seconds": round(time.perf_counter() - begin, 3),
+    }
+
+
+def errors(predicted, targets) -> dict:
+    """Average absolute error (AAE) and average squared error (ASE)."""
+    difference = np.asarray(predicted) - np.asarray(targets)
+    return {"AAE": float(np.mean(np.abs(difference))), "ASE": float(np.mean(difference**2))}
+
+
+def described(selection, fitted, seconds: float) -> dict:
+    """Hyperparameters, evidence, support vectors and seconds of a regression by the evidence."""
+    model = selection.model
+    natural = jsvm.parameters(model)
+    found = {name: float(natural[f"loss.{name}"]) for name in ("C", "epsilon", "beta")
+             if f"loss.{name}" in natural}  # fmt: skip
+    return found | {
+        "noise_variance": float(model.loss.noise_variance),
+        "kappa": (1 / np.asarray(model.kernel.left.lengthscale) ** 2).tolist(),
+        "kappa_b": float(model.kernel.right.variance),
+        "minus_log_evidence": float(selection.value),
+        "free": int(jnp.sum(fitted.free)),
+        "bound": int(jnp.sum(fitted.bound)),
+        "steps": selection.history.steps.tolist(),
+        "results": [jsvm.RESULTS(int(code)).name for code in selection.results],
+        "seconds": round(seconds, 3),
+    }
