@@ -137,10 +137,11 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
         better, best = keep_best(state.best, state.now, residual)
         stuck = state.stage_steps >= _STAGE_LIMIT
         stalled = (state.step <= state.floor) & (residual > 0.5 * state.best.residual)
-        factor = jnp.where(stuck, 10.0, jnp.where(state.stage_steps <= 2, 0.01, 0.1))
+        factor = jnp.where(state.stage_steps <= 2, 0.01, 0.1)
+        step = jnp.where(stuck, jnp.maximum(10 * state.step, long_step), factor * state.step)
         return state._replace(
             center=state.now,
-            step=next_step(factor * state.step, state.floor),
+            step=next_step(step, state.floor),
             stage_steps=jnp.zeros_like(state.stage_steps),
             jumps=jnp.where(stuck, 0, _STAGE_JUMPS),
             best=best,
@@ -233,11 +234,16 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
         offset = offset + penalty * jnp.sum(dual)
     # a first step with which a stage can move each latent value by a tenth of the margin
     largest = jnp.maximum(jnp.max(jnp.abs(dual)), 1e-6 / amplitude)
+    long_step = next_step(jnp.minimum(0.1 * amplitude, 0.1 * size / largest), smallest_step)
+    first_step = long_step
+    if warm:  # near the solution Newton's method needs no help, if the loss's own compliance suffices
+        direct = next_step(0.0, smallest_step)
+        first_step = jnp.where(direct == 0, direct, long_step)
     point = _Point(dual, offset, latent)
     residual, converged = residual_of(point)
     initial = _State(
         center=point,
-        step=next_step(jnp.minimum(0.1 * amplitude, 0.1 * size / largest), smallest_step),
+        step=first_step,
         floor=jnp.asarray(smallest_step, dtype),
         stage_steps=jnp.array(0),
         jumps=jnp.array(_WARM_JUMPS if warm else 0),
