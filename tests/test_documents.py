@@ -33,6 +33,8 @@ def test_the_code_of_the_readme_runs():
         ("benchmarks/solve.py", ["--quick"], "geometric mean of the ratios"),
         ("benchmarks/criteria.py", ["--quick"], "PRESS, value and gradient"),
         ("benchmarks/evidence.py", ["--quick"], "Effective draws"),
+        ("regression.py", [], "intervals of 50 % and 95 % hold"),
+        ("benchmarks/regression.py", ["--quick"], "Coverage of 95 % intervals"),
         (
             "papers/gold_sollich_tables.py",
             ["--quick", "--methods", "gradient"],
@@ -127,7 +129,7 @@ def test_criteria_of_the_command_fit_their_machines(name):
 def public_objects():
     modules = (
         jsvm, jsvm.kernels, jsvm.losses, jsvm.datasets, jsvm.criteria, jsvm.optimizers, jsvm.sampling,
-        jsvm.evidence, jsvm.calibration,
+        jsvm.evidence, jsvm.calibration, jsvm.regression,
     )  # fmt: skip
     for module in modules:
         for name, thing in vars(module).items():
