@@ -195,11 +195,11 @@ def test_random_problems_to_machine_precision(n):
     check_random_problems(n, 24 if n == 1000 else 36, lambda size: 1e-9)
 
 
-@pytest.mark.parametrize("n", [7, 150, 400])
+@pytest.mark.parametrize("n", [7, 150])
 def test_random_problems_in_single_precision(n):
-    """Another two hundred, relative to the size of `K |dual|`: below that are its rounding errors."""
+    """Many more, relative to the size of `K |dual|`: below that are its rounding errors."""
     with jax.enable_x64(False):
-        check_random_problems(n, 68, lambda size: 1e-4 * (1 + size))
+        check_random_problems(n, 80, lambda size: 1e-4 * (1 + size))
 
 
 @pytest.mark.parametrize("n", [3, 150])

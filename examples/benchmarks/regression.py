@@ -7,7 +7,7 @@
   `GaussianProcessRegressor` with the same covariance (both have five hyperparameters: two lengthscales,
   offset, and C and epsilon, or amplitude and noise), from one start each, on two inputs of which one
   matters: time, test error against the clean function, and how the times grow. To reach: no slower at
-  n = 1000, three times as fast at n = 4000, growing with an exponent below 2.36, that of Chu, Keerthi and Ong.
+  n = 1000, three times as fast at n = 4000, growing with an exponent below 2.36, that of the paper.
 - `coverage`: of 95 % intervals at n = 1000, on 20 data sets. To reach: between 93 and 97 %.
 
 Ours without compilation. Both may use all cores.

@@ -35,8 +35,9 @@ def key_of(*numbers: int):
 
 def standardize(x, *others) -> list[np.ndarray]:
     """All arrays shifted and scaled by the columns' means and standard deviations in the first."""
-    mean, deviation = np.mean(x, axis=0), np.std(x, axis=0)
-    return [(np.asarray(array) - mean) / deviation for array in (x, *others)]
+    arrays = [np.asarray(array) for array in (x, *others)]
+    mean, deviation = np.mean(arrays[0], axis=0), np.std(arrays[0], axis=0)
+    return [(array - mean) / deviation for array in arrays]
 
 
 def gaussian_noise(y) -> losses.Quadratic:

@@ -15,9 +15,9 @@ def sizes(examples: int) -> tuple[int, ...]:
     """The static sizes for a problem with that many examples: the largest is all of them."""
     if examples <= 64:
         return (examples,)
-    shares = {1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0}
+    shares = {1 / 4, 1 / 2, 1.0}
     if examples > 512:  # where solving costs more than compiling
-        shares |= {3 / 8, 3 / 4}
+        shares |= {1 / 16, 1 / 8, 3 / 8, 3 / 4}
     return tuple(sorted({math.ceil(share * examples) for share in shares}))
 
 
