@@ -66,6 +66,21 @@ def test_lbfgs_turns_back_from_where_the_function_is_not_finite():
     assert np.isfinite(float(value))
 
 
+def test_a_window_leads_over_small_jumps():
+    def stairs(v):  # a slow way down with steps up on it, which its gradient does not see
+        jumps = jnp.floor(3 * v) % 2
+        return jnp.sum(jnp.cosh((v - 4) / 2) + 0.3 * jumps)
+
+    start = jnp.array([0.4, 1.2])
+    (_, stuck), _ = minimize(stairs, start, 40, lbfgs(max_move=0.3))
+    (point, value), values = minimize(stairs, start, 40, lbfgs(max_move=0.3, window=5))
+    assert float(value) < float(stuck) - 0.5
+    np.testing.assert_allclose(point, 4.0, atol=0.4)
+    assert bool(jnp.any(jnp.diff(values) > 0.1))  # over a jump
+    with pytest.raises(ValueError, match="`window` must be a positive integer"):
+        lbfgs(window=0)
+
+
 def test_bad_walks():
     with pytest.raises(ValueError, match="`factor` must be greater than one"):
         GreedyWalk(factor=0.9)

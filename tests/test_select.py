@@ -1,5 +1,7 @@
 """Selection from many starts: what it finds, what it reports, and what it refuses."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -264,3 +266,28 @@ def test_progress_is_drawn_by_the_host(capsys):
     assert "selecting [" in drawn and "criterion" in drawn
     jsvm.select(machine(), X, Y, PRESS, max_steps=10, bounds=BOUNDS, progress=False)
     assert capsys.readouterr().err == ""
+
+
+class Counting(criteria.LaplaceEvidence):
+    """Counts how often it is traced."""
+
+    traces: ClassVar[list] = []
+
+    def score(self, gram, fit):
+        self.traces.append(1)
+        return super().score(gram, fit)
+
+
+def test_other_frozen_values_and_data_compile_nothing_anew():
+    kernel = kernels.RBF(1.0, 1.0) + kernels.Constant(0.1)
+    criterion, values = Counting(), []
+    for variance in (0.5, 2.0):
+        model = jsvm.KernelMachine(kernel, losses.Quadratic(0.3))
+        model = jsvm.freeze(jsvm.replace(model, {"kernel.left.variance": variance}), "kernel.left")
+        found = jsvm.select(model, X, Y * variance, criterion, max_steps=3, throw=False)
+        assert set(jsvm.frozen(found.model)) == {"kernel.left.lengthscale", "kernel.left.variance"}
+        np.testing.assert_allclose(found.model.kernel.left.variance, variance, rtol=1e-12)
+        literal = criteria.LaplaceEvidence()(found.model, X, Y * variance)
+        np.testing.assert_allclose(found.value, literal, rtol=1e-9)
+        values.append(len(criterion.traces))
+    assert values[0] == values[1] > 0

@@ -49,6 +49,8 @@ def lbfgs(
 
     **Returns:** a gradient transformation whose `update` needs `value=`.
     """
+    if not (isinstance(window, int) and window >= 1):
+        raise ValueError(f"`window` must be a positive integer, but is {window!r}")
 
     def init(params: Any) -> LBFGSState:
         point, _ = ravel_pytree(params)

@@ -252,7 +252,7 @@ def _conclude(task, model, states, rows, throw) -> Selection:
     best = int(order[0])
     ends = put_back(states.best.model, model)
     chosen = member(ends, best)
-    history = _history(task, model, rows, states.best.step)
+    history = _history(task, rows, states.best.step)
     return Selection(
         chosen,
         jnp.asarray(values[best]),
@@ -267,7 +267,7 @@ def _conclude(task, model, states, rows, throw) -> Selection:
     )
 
 
-def _history(task, model, rows, end) -> History:
+def _history(task, rows, end) -> History:
     value = np.asarray(rows.value)
     steps = np.array([_last_finite(row) for row in value])
     length = max(int(steps.max()), 1)

@@ -236,7 +236,9 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
     largest = jnp.maximum(jnp.max(jnp.abs(dual)), 1e-6 / amplitude)
     long_step = next_step(jnp.minimum(0.1 * amplitude, 0.1 * size / largest), smallest_step)
     first_step = long_step
-    if warm:  # near the solution Newton's method needs no help, if the loss's own compliance suffices
+    if (
+        warm
+    ):  # near the solution Newton's method needs no help, if the loss's own compliance suffices
         direct = next_step(0.0, smallest_step)
         first_step = jnp.where(direct == 0, direct, long_step)
     point = _Point(dual, offset, latent)
