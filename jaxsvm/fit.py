@@ -42,7 +42,8 @@ class Fit(eqx.Module):
 
     `dual` and `latent` (the values `f(x_i)`) are differentiable functions of model and data. `result`
     is a code of `jaxsvm.RESULTS`, `stats` tells how the fit went, `group` which examples are
-    non-support (0), free (1: marginal, their dual coefficient inside its bounds) or bound (2).
+    non-support (0), free (1: marginal, their dual coefficient inside its bounds) or bound (2). In a
+    regression with the soft insensitive loss these are the off-bound and on-bound support vectors.
     """
 
     model: KernelMachine

@@ -123,8 +123,8 @@ def draw_figure(path: Path, name: str, max_steps: int, **options) -> None:
 
     data = simple.load(name)
     found = ascend(
-        machine(data[0].shape[1]), data, jax.random.key(5), max_steps=max_steps, gradient_share=None,
-        change_share=None, **options,
+        machine(data[0].shape[1]), data, jax.random.key(5), max_steps=max_steps,
+        bounds=simple.BOUNDS | simple.C_BOUNDS, gradient_share=None, change_share=None, **options,
     )  # fmt: skip
     plot.ascent(found)[0].figure.savefig(path, dpi=60)
     print(f"figure in {path}")
