@@ -6,6 +6,7 @@ from . import calibration as calibration
 from . import criteria as criteria
 from . import datasets as datasets
 from . import evidence as evidence
+from . import gp as gp
 from . import kernels as kernels
 from . import losses as losses
 from . import optimizers as optimizers

@@ -129,7 +129,7 @@ def test_criteria_of_the_command_fit_their_machines(name):
 def public_objects():
     modules = (
         jsvm, jsvm.kernels, jsvm.losses, jsvm.datasets, jsvm.criteria, jsvm.optimizers, jsvm.sampling,
-        jsvm.evidence, jsvm.calibration, jsvm.regression,
+        jsvm.evidence, jsvm.calibration, jsvm.regression, jsvm.gp,
     )  # fmt: skip
     for module in modules:
         for name, thing in vars(module).items():

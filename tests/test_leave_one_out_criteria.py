@@ -57,7 +57,7 @@ def retrained():
     return answer
 
 
-@pytest.mark.parametrize("loss, offset", MACHINES)
+@pytest.mark.parametrize("loss, offset", [(losses.Hinge, False), (losses.SquaredHinge, True)])
 def test_leave_one_out_is_retraining(loss, offset, retrained):
     latent, _ = retrained(loss, offset)
     value = LeaveOneOut(probe)(machine(loss, offset), X, Y, weights=WEIGHTS)

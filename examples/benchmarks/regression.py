@@ -114,9 +114,9 @@ def main(arguments=None) -> None:
     chosen = parser.parse_args(arguments)
     with jax.enable_x64(True):
         if "adaptation" in chosen.parts:
-            adaptation((50, 60) if chosen.quick else (500, 1000, 2000, 4000))
+            adaptation((50,) if chosen.quick else (500, 1000, 2000, 4000))
         if "coverage" in chosen.parts:
-            coverage(60 if chosen.quick else 1000, 1 if chosen.quick else 20)
+            coverage(50 if chosen.quick else 1000, 1 if chosen.quick else 20)
 
 
 if __name__ == "__main__":

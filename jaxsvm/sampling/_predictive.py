@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._errors import as_inputs, as_targets, is_traced
+from .._quadrature import panels
 from ..losses import AbstractLoss
 from ..losses._piecewise import AbstractResidual
 
 _STEPS = np.array([-8.5, -6.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 6.0, 8.5])
-_NODES, _WEIGHTS = (0.5 * array for array in np.polynomial.legendre.leggauss(8))
 _HALVINGS = 48  # of a bracket around a quantile
 _NODES_AT_ONCE = 2_000_000  # so that memory stays bounded
 
@@ -139,15 +139,6 @@ def _knots(loss: AbstractResidual, dtype) -> Float[Array, " j"]:
     return jnp.concatenate(knots).astype(dtype)
 
 
-def _panels(ends):
-    """Nodes and weights of Gauss and Legendre's rule between the ends of panels."""
-    ends = jnp.sort(ends)
-    left, widths = ends[:-1], jnp.diff(ends)
-    places, shares = (array.astype(ends.dtype)[None, :] for array in (0.5 + _NODES, _WEIGHTS))
-    nodes = left[:, None] + widths[:, None] * places
-    return nodes.ravel(), (widths[:, None] * shares).ravel()
-
-
 def _cumulative(loss: AbstractResidual, deviation, t):
     """`P(g + noise <= t)` with a Gaussian g around zero: the average of the noise's own over g."""
     if deviation is None:
@@ -157,7 +148,7 @@ def _cumulative(loss: AbstractResidual, deviation, t):
     knots = _knots(loss, t.dtype)
     ends = jnp.concatenate([(t - knots) / scale, (t + knots) / scale])
     steps = _STEPS.astype(t.dtype)
-    z, weights = _panels(jnp.concatenate([steps, jnp.clip(ends, steps[0], steps[-1])]))
+    z, weights = panels(jnp.concatenate([steps, jnp.clip(ends, steps[0], steps[-1])]))
     density = weights * jnp.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
     smeared = jnp.sum(density * loss.noise_cumulative(t - scale * z))
     return jnp.where(spread, smeared, loss.noise_cumulative(t))
@@ -179,7 +170,7 @@ def _log_density(loss: AbstractResidual, deviation, t):
     if compliance is not None:  # and a Gaussian times a Gaussian
         centers.append(t * scale / (scale**2 + compliance))
     ends = [(t - knots) / scale, (t + knots) / scale, *(center + steps for center in centers)]
-    z, weights = jax.lax.stop_gradient(_panels(jnp.concatenate(ends)))
+    z, weights = jax.lax.stop_gradient(panels(jnp.concatenate(ends)))
     log_noise = loss.log_likelihood(t - scale * z, jnp.zeros_like(z))
     terms = jnp.where(weights > 0, jnp.log(jnp.where(weights > 0, weights, 1.0)), -jnp.inf)
     terms = terms - z**2 / 2 - np.log(2 * np.pi) / 2 + log_noise

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._quadrature import panels
 from ..losses import AbstractLoss, FlipNoise, Probit, Trigonometric
 from ..losses._base import AbstractClassification
 from ..losses._piecewise import AbstractPiecewise, AbstractTwoSided
@@ -27,7 +28,6 @@ _NEAR = np.array([-16.0, -4.0, -1.0, 1.0, 4.0, 16.0])
 _LARGE_LOSSES = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 512.0, 4096.0])
 _SMALL_LOSSES = 4.0 ** np.arange(-13, 0)
 _DIFFERENCE_LEVELS = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
-_NODES, _WEIGHTS = (0.5 * array for array in np.polynomial.legendre.leggauss(8))
 _FAR = 40.0  # the logarithm of a latent value that is larger than any
 _BATCH = 512  # Gaussians at a time, so that memory stays bounded
 
@@ -164,12 +164,7 @@ def _nodes(loss, breaks, weighted, center, scale):
     # at a peak that is many deviations from the center, the Gaussian falls the more steeply
     near = peak + scale / (1 + jnp.abs(peak - center) / scale) * _NEAR.astype(scale.dtype)
     ends = jnp.concatenate([breaks, own, near])
-    ends = jnp.sort(jnp.clip(ends, jnp.maximum(own[0], 0), own[-1]))
-    left, widths = ends[:-1], jnp.diff(ends)
-    places = (0.5 + _NODES).astype(scale.dtype)
-    shares = _WEIGHTS.astype(scale.dtype)
-    nodes = left[:, None] + widths[:, None] * places[None, :]
-    return nodes.ravel(), (widths[:, None] * shares[None, :]).ravel()
+    return panels(jnp.clip(ends, jnp.maximum(own[0], 0), own[-1]))
 
 
 def _peak(loss, center, scale):

@@ -10,15 +10,15 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ._errors import as_inputs, as_targets
-from ._parameters import freeze, parameters, replace
-from .criteria import LaplaceEvidence
-from .kernels import RBF, Constant
-from .losses import AbstractRegression, SoftInsensitive
-from .machine import KernelMachine
-from .optimizers import lbfgs
-from .selection import Selection, select
-from .selection._types import stack
+from .._errors import as_inputs, as_targets
+from .._parameters import freeze, parameters, replace
+from ..criteria import LaplaceEvidence
+from ..kernels import RBF, Constant
+from ..losses import AbstractRegression, SoftInsensitive
+from ..machine import KernelMachine
+from ..optimizers import lbfgs
+from ..selection import Selection, select
+from ..selection._types import stack
 
 _EVIDENCE = LaplaceEvidence()
 _OVER_JUMPS = lbfgs(window=5)  # eq. 37 jumps where the set of off-bound support vectors changes

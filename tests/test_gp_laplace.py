@@ -1,0 +1,98 @@
+"""Laplace's approximation of Gaussian process classification against scikit-learn and loops."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import ndtr
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process import kernels as sklearn_kernels
+
+import jaxsvm as jsvm
+from jaxsvm import criteria, gp, kernels, losses
+
+RNG = np.random.default_rng(7)
+X = RNG.normal(size=(30, 2))
+Y = np.where(X[:, 0] + X[:, 1] ** 2 - 0.7 + 0.5 * RNG.normal(size=30) > 0, 1.0, -1.0)
+NEW = 2 * RNG.normal(size=(30, 2))
+
+
+def machine(loss):
+    return jsvm.KernelMachine(kernels.RBF(jnp.array([0.8, 1.7]), 4.0), loss)
+
+
+@pytest.fixture(scope="module")
+def theirs():
+    kernel = sklearn_kernels.ConstantKernel(4.0) * sklearn_kernels.RBF([0.8, 1.7])
+    return GaussianProcessClassifier(kernel, optimizer=None, max_iter_predict=500).fit(X, Y)
+
+
+def test_the_evidence_and_its_gradient_are_those_of_scikit_learn(theirs):
+    value, gradient = jax.value_and_grad(gp.Laplace())(machine(losses.Logistic()), X, Y)
+    logs = np.log([4.0, 0.8, 1.7])  # theirs has the amplitude first
+    expected, slopes = theirs.log_marginal_likelihood(logs, eval_gradient=True)
+    np.testing.assert_allclose(-value, expected, rtol=1e-8)
+    found = np.array([gradient.kernel.log_variance, *gradient.kernel.log_lengthscale])
+    np.testing.assert_allclose(-found, slopes, rtol=1e-6)
+
+
+def test_probabilities_are_those_of_scikit_learn(theirs):
+    """It approximates the average over the Gaussian by five error functions, good to about 1e-4."""
+    posterior = gp.laplace(machine(losses.Logistic()), X, Y)
+    expected = theirs.predict_proba(NEW)[:, 1]
+    assert expected.min() < 0.2 and expected.max() > 0.6
+    np.testing.assert_allclose(posterior.probability(NEW), expected, atol=1e-4)
+    np.testing.assert_array_equal(posterior.predict(NEW), theirs.predict(NEW))
+
+
+def test_probit_by_loops():
+    """Newton's method and the determinant with plain inverses."""
+    model = machine(losses.Probit(0.5))
+    gram = np.asarray(model.kernel.gram(X))
+    f = np.zeros(30)
+    for _ in range(50):
+        slopes, curvatures, total = np.zeros(30), np.zeros(30), 0.0
+        for i in range(30):
+            z = Y[i] * f[i] / np.sqrt(0.5)
+            phi, Phi = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi), ndtr(z)
+            slopes[i] = Y[i] * phi / Phi / np.sqrt(0.5)
+            curvatures[i] = phi / Phi * (phi / Phi + z) / 0.5
+            total += np.log(Phi)
+        inverse = np.linalg.inv(gram)
+        f_new = np.linalg.solve(inverse + np.diag(curvatures), curvatures * f + slopes)
+        if np.max(np.abs(f_new - f)) < 1e-12:
+            break
+        f = f_new
+    determinant = np.linalg.det(np.eye(30) + gram * curvatures)
+    expected = total - f @ inverse @ f / 2 - np.log(determinant) / 2
+    np.testing.assert_allclose(-gp.Laplace()(model, X, Y), expected, rtol=1e-8)
+    posterior = gp.laplace(model, X, Y)
+    np.testing.assert_allclose(posterior.fit.latent, f, atol=1e-7)
+    mean, deviation = posterior.latent(X)
+    covariance = np.linalg.inv(inverse + np.diag(curvatures))
+    np.testing.assert_allclose(mean, f, atol=1e-7)
+    np.testing.assert_allclose(deviation**2, np.diag(covariance), rtol=1e-6)
+    expected = [ndtr(m / np.sqrt(0.5 + v)) for m, v in zip(f, np.diag(covariance), strict=True)]
+    np.testing.assert_allclose(posterior.probability(X), expected, atol=1e-7)
+
+
+def test_it_is_the_criterion_of_the_library():
+    model = machine(losses.Logistic())
+    np.testing.assert_array_equal(
+        gp.Laplace()(model, X, Y), criteria.LaplaceEvidence()(model, X, Y)
+    )
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match=r"Laplace's approximation needs.*has the loss Hinge"):
+        gp.Laplace()(machine(losses.Hinge()), X, Y)
+    with pytest.raises(ValueError, match="has the loss Huber"):
+        gp.laplace(machine(losses.Huber()), X, X[:, 0])
+    with pytest.raises(ValueError, match="Constant"):
+        gp.laplace(jsvm.KernelMachine(kernels.RBF(), losses.Probit(), offset=True), X, Y)
+    with pytest.raises(ValueError, match="0 and 1"):
+        gp.laplace(machine(losses.Probit()), X, (Y + 1) / 2)
+    with pytest.raises(TypeError, match="KernelMachine"):
+        gp.laplace(kernels.RBF(), X, Y)
+    with pytest.raises(jsvm.FitError):
+        gp.laplace(machine(losses.Probit()), X, Y, max_iterations=1)
