@@ -165,7 +165,7 @@ def test_logistic_agrees_with_a_general_minimizer(data):
     np.testing.assert_allclose(fitted.latent, features @ best.x, atol=1e-6)
 
 
-SIZES = (2, 7, 40, 150, 400, 1000)
+SIZES = (2, 40, 150, 400, 1000)
 
 
 def check_random_problems(n, count, allowed):
@@ -192,7 +192,7 @@ def check_random_problems(n, count, allowed):
 @pytest.mark.parametrize("n", SIZES)
 def test_random_problems_to_machine_precision(n):
     """Two hundred of them."""
-    check_random_problems(n, 24 if n == 1000 else 36, lambda size: 1e-9)
+    check_random_problems(n, 24 if n == 1000 else 44, lambda size: 1e-9)
 
 
 @pytest.mark.parametrize("n", [7, 150])
