@@ -32,6 +32,16 @@ def as_inputs(x: Any, name: str = "x") -> Float[Array, "n d"]:
     return array
 
 
+def as_points(x: Any, examples: Float[Array, "n d"]) -> Float[Array, "m d"]:
+    """New points as a floating-point matrix, with as many inputs as the examples of a fit."""
+    points = as_inputs(x)
+    if points.shape[1] != examples.shape[1]:
+        raise ValueError(
+            f"the machine was fitted on {examples.shape[1]} inputs, but `x` has {points.shape[1]}"
+        )
+    return points
+
+
 def as_targets(y: Any, examples: int, *, labels: bool) -> Float[Array, " n"]:
     """Targets as a floating-point vector; labels must be -1 and +1, and both must occur."""
     array = _as_float(y, "y")

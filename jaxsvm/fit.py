@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ._errors import as_inputs, as_targets, as_weights, is_traced
+from ._errors import as_inputs, as_points, as_targets, as_weights, is_traced
 from ._parameters import unfreeze
 from ._results import RESULTS, raise_on_failure
 from .kernels import Custom
@@ -64,11 +64,7 @@ class Fit(eqx.Module):
 
         **Returns:** one value for each point.
         """
-        points = as_inputs(x)
-        if points.shape[1] != self.x.shape[1]:
-            raise ValueError(
-                f"the machine was fitted on {self.x.shape[1]} inputs, but `x` has {points.shape[1]}"
-            )
+        points = as_points(x, self.x)
         return self.model.kernel.cross(points, self.x) @ self.dual + self.offset
 
     def predict(self, x: Any) -> Float[Array, " m"]:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._roots import safe_root
 from ..solvers._system import active_places
 from ._inverse import inverse_and_log_determinant
 
@@ -45,8 +46,7 @@ def _reduced(gram, curvature, function):
 def _matrix(gram, curvature, places):
     """`I + L^(1/2) K L^(1/2)` of the examples at some places, and `L^(1/2)` there."""
     chosen = curvature.at[places].get(mode="fill", fill_value=0)
-    positive = chosen > 0
-    root = jnp.where(positive, jnp.sqrt(jnp.where(positive, chosen, 1.0)), 0.0)
+    root = safe_root(chosen)
     some = gram.at[places].get(mode="clip").at[:, places].get(mode="clip")
     matrix = root[:, None] * some * root[None, :]
     return matrix + jnp.eye(places.shape[0], dtype=gram.dtype), root

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._errors import as_inputs
+from .._errors import as_points
 from .._parameters import unfreeze
 from .._results import RESULTS, raise_on_failure
+from .._roots import safe_root
 from ..fit import as_predictions
 from ..machine import KernelMachine
 from ._averages import averaged
@@ -65,11 +66,7 @@ class AbstractGaussianPosterior(eqx.Module):
 
         **Returns:** two vectors, one entry for each point.
         """
-        points = as_inputs(x).astype(self.x.dtype)
-        if points.shape[1] != self.x.shape[1]:
-            raise ValueError(
-                f"the machine was fitted on {self.x.shape[1]} inputs, but `x` has {points.shape[1]}"
-            )
+        points = as_points(x, self.x).astype(self.x.dtype)
         return _latent(unfreeze(self.model.kernel), self.x, points, self.dual, self.response)
 
     def predict(self, x: Any) -> Float[Array, " m"]:
@@ -132,8 +129,7 @@ def raise_if_failed(posterior, throw: bool):
 def _latent(kernel, known, x, dual, response):
     cross = kernel.matrix(x, known, same=False)
     variance = kernel.diagonal(x) - jnp.sum((cross @ response) * cross, axis=1)
-    positive = variance > 0  # rounding errors may make it negative at an example
-    return cross @ dual, jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1.0)), 0.0)
+    return cross @ dual, safe_root(variance)
 
 
 @jax.jit

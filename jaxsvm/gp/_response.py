@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._roots import safe_root
 from ..criteria._inverse import inverse_diagonal, inverse_of_definite
 
 
@@ -77,12 +78,6 @@ def without_own(
     variance = (1 / share - 1) / jnp.where(strong, precision, 1.0)
     weak = jnp.diag(gram) if marginal is None else marginal / (1 - marginal * precision)
     return jnp.where(strong, variance, weak)
-
-
-def safe_root(precision: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Square roots of precisions, zero for those that are zero or by rounding errors negative."""
-    positive = precision > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, precision, 1.0)), 0.0)
 
 
 def _balanced(gram, root):

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._results import RESULTS
+from .._roots import safe_root
 from ..losses import AbstractLoss
 from ._averages import Average, averaged
-from ._response import response, safe_root
+from ._response import response
 
 _SLOWEST = 1e-3  # of a step towards the new sites
 

@@ -67,9 +67,3 @@ def _symmetrized(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
 @_symmetrized.defjvp
 def _symmetrized_jvp(primals, tangents):
     return _symmetrized(*primals), tangents[0]
-
-
-def safe_root(squared: Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """The square root, with derivative zero instead of infinity at zero."""
-    apart = squared > 0
-    return jnp.where(apart, jnp.sqrt(jnp.where(apart, squared, 1.0)), 0.0)

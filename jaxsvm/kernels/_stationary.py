@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._parameters import natural, positive
+from .._roots import safe_root
 from ._base import AbstractKernel
-from ._distances import safe_root, scale_inputs, squared_distances
+from ._distances import scale_inputs, squared_distances
 
 
 class AbstractStationary(AbstractKernel):

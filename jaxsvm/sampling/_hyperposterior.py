@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .._errors import as_points
 from .._parameters import free_parameters, unfreeze
 from ..criteria import LaplaceEvidence
 from ..criteria._base import is_usable
@@ -15,7 +16,6 @@ from ..fit import as_predictions, fit_gram
 from ..machine import KernelMachine
 from ._effective import ess_bulk, rhat
 from ._laplace import around
-from ._predictive import check_points
 from ._probability import check_rule, probability
 
 
@@ -134,7 +134,7 @@ class HyperPosterior(eqx.Module):
         return as_predictions(loss, self.probability(x, draws=draws) - 0.5)
 
     def _average(self, x, draws, rule):
-        points = check_points(x, self.x)
+        points = as_points(x, self.x).astype(self.x.dtype)
         total = self.log_density.size
         if not (isinstance(draws, int) and 1 <= draws <= total):
             raise ValueError(f"`draws` must be an integer from 1 to {total}, but is {draws!r}")

@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._errors import is_traced
+from .._errors import as_points, is_traced
 from .._parameters import unfreeze
 from .._results import FitError, raise_on_failure
+from .._roots import safe_root
 from ..criteria import LaplaceEvidence
 from ..fit import Fit, as_predictions
 from ..selection import Ensemble
-from ._predictive import AbstractPredictive, Components, check_points, same_for_all
+from ._predictive import AbstractPredictive, Components, same_for_all
 from ._probability import check_rule, probability
 
 _BLOCK = 32  # the number of rows is rounded up to a multiple of it, so that few shapes are compiled
@@ -48,7 +49,7 @@ class LaplacePosterior(AbstractPredictive):
 
         **Returns:** two vectors, one entry for each point.
         """
-        points = check_points(x, self.fit.x)
+        points = as_points(x, self.fit.x).astype(self.fit.x.dtype)
         mean = self.fit.decision(points)
         kernel = unfreeze(self.fit.model.kernel)
         known = (self.rows, self.root, self.factor, self.correction)
@@ -208,8 +209,7 @@ def _rows(curvature) -> Int[Array, " r"]:
 
 @partial(jax.jit, static_argnames="nonconvex")
 def _factorize(kernel, x, curvature, rows, nonconvex):
-    chosen = jnp.maximum(curvature.at[rows].get(mode="fill", fill_value=0), 0)
-    root = jnp.where(chosen > 0, jnp.sqrt(jnp.where(chosen > 0, chosen, 1.0)), 0.0)
+    root = safe_root(curvature.at[rows].get(mode="fill", fill_value=0))
     known = x.at[rows].get(mode="clip")
     matrix = root[:, None] * kernel.matrix(known, known, same=True) * root[None, :]
     factor = jax.lax.linalg.cholesky(matrix + jnp.eye(rows.shape[0], dtype=x.dtype))
@@ -219,7 +219,7 @@ def _factorize(kernel, x, curvature, rows, nonconvex):
     # (S^-1 - N)^-1 = S + S N^(1/2) (I - N^(1/2) S N^(1/2))^-1 N^(1/2) S.
     gram = kernel.matrix(x, x, same=True)
     half = _half(root, factor, gram.at[rows].get(mode="clip"))
-    lost = jnp.where(curvature < 0, jnp.sqrt(jnp.where(curvature < 0, -curvature, 1.0)), 0.0)
+    lost = safe_root(-curvature)
     matrix = lost[:, None] * (gram - half.T @ half) * lost[None, :]
     other = jax.lax.linalg.cholesky(jnp.eye(x.shape[0], dtype=x.dtype) - matrix)
     # S k for a new point is k - H' (H k), with the same H of its covariances
@@ -250,5 +250,4 @@ def _deviation(kernel, known, x, rows, root, factor, correction) -> Float[Array,
         some = everything.at[rows].get(mode="clip")
         added = jnp.sum((correction @ everything) ** 2, axis=0)
     variance = kernel.diagonal(x) - jnp.sum(_half(root, factor, some) ** 2, axis=0) + added
-    positive = variance > 0  # rounding errors may make it negative at an example
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1.0)), 0.0)
+    return safe_root(variance)

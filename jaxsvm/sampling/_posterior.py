@@ -8,12 +8,13 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import ndtri
 
+from .._errors import as_points
 from .._parameters import unfreeze
 from ..fit import as_predictions
 from ..machine import KernelMachine
 from ._chains import Averages, Chains, Traces
 from ._diagnostics import Diagnostics
-from ._predictive import AbstractPredictive, Components, check_points, same_for_all
+from ._predictive import AbstractPredictive, Components, same_for_all
 from ._probability import probability
 from ._whitening import Whitening
 
@@ -125,7 +126,7 @@ class Posterior(AbstractPredictive):
         return self.b.reshape(-1, self.b.shape[2])
 
     def _features(self, x):
-        points = check_points(x, self.x)
+        points = as_points(x, self.x).astype(self.x.dtype)
         return _features(self.whitening, unfreeze(self.model).kernel, points)
 
 

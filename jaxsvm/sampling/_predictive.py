@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._errors import as_inputs, as_targets, is_traced
+from .._errors import as_targets, is_traced
 from .._quadrature import panels
 from ..losses import AbstractLoss
 from ..losses._piecewise import AbstractResidual
@@ -102,16 +102,6 @@ class AbstractPredictive(eqx.Module):
 def same_for_all(loss: AbstractLoss, count: int) -> AbstractLoss:
     """One loss as that of many components."""
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), loss)
-
-
-def check_points(x: Any, like: Float[Array, "n d"]) -> Float[Array, "m d"]:
-    """New points in the precision and with the number of inputs of the examples."""
-    points = as_inputs(x).astype(like.dtype)
-    if points.shape[1] != like.shape[1]:
-        raise ValueError(
-            f"the machine was fitted on {like.shape[1]} inputs, but `x` has {points.shape[1]}"
-        )
-    return points
 
 
 def noisy(parts: Components) -> Components:

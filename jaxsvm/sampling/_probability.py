@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._quadrature import panels
+from .._roots import safe_root
 from ..losses import AbstractLoss, FlipNoise, Probit, Trigonometric
 from ..losses._base import AbstractClassification
 from ..losses._piecewise import AbstractPiecewise, AbstractTwoSided
@@ -80,7 +81,7 @@ def _mixture(loss, means, variances, weighted):
     if variances is None:
         log_weights, shares = _at(loss, means, weighted)
     else:
-        deviations = _root(variances.astype(means.dtype))
+        deviations = safe_root(variances.astype(means.dtype))
         breaks = jax.lax.stop_gradient(_breaks(loss, means.dtype))
 
         @jax.checkpoint  # or the derivative would keep all nodes of all Gaussians
@@ -102,11 +103,6 @@ def check_rule(loss: AbstractLoss, rule: str) -> None:
         )
     if rule not in RULES:
         raise ValueError(f'`rule` must be "normalized" or "average", not {rule!r}')
-
-
-def _root(variance):
-    positive = variance > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1.0)), 0.0)
 
 
 def _parts(loss, f):
