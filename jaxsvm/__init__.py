@@ -28,6 +28,9 @@ from .fit import Fit as Fit
 from .fit import Stats as Stats
 from .fit import fit as fit
 from .machine import KernelMachine as KernelMachine
+from .persistence import FileError as FileError
+from .persistence import load as load
+from .persistence import save as save
 from .sampling import HyperPosterior as HyperPosterior
 from .sampling import LaplaceMixture as LaplaceMixture
 from .sampling import LaplacePosterior as LaplacePosterior

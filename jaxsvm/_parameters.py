@@ -173,6 +173,11 @@ def parameters(model) -> dict[str, Float[Array, "..."]]:
     **Arguments:** `model`, a `KernelMachine`, kernel or loss.
 
     **Returns:** a dictionary such as `{"kernel.lengthscale": ..., "loss.C": ...}`.
+
+    **Example:**
+
+    >>> list(jsvm.parameters(model))
+    ['kernel.left.lengthscale', 'kernel.left.variance', 'kernel.right.variance', 'loss.C']
     """
     natural = {}
     for name, (prefix, path) in _fields(model).items():
@@ -204,6 +209,11 @@ def replace(model: Model, values: Mapping[str, Any]) -> Model:
     parameter stays frozen, at its new value.
 
     **Returns:** a new model; the old one is unchanged.
+
+    **Example:**
+
+    >>> round(float(jsvm.replace(model, {"loss.C": 10.0}).loss.C), 9)
+    10.0
     """
     for name, value in values.items():
         fields = _select(model, [name])
@@ -231,6 +241,12 @@ def freeze(model: Model, *names: str) -> Model:
     **Arguments:** `model`; `names`, dotted as in `parameters`; `"kernel"` stands for all of it.
 
     **Returns:** a new model.
+
+    **Example:**
+
+    >>> tuned = jsvm.freeze(model, "loss.C", "kernel.right")
+    >>> len(jax.tree.leaves(model)), len(jax.tree.leaves(tuned))
+    (4, 2)
     """
     for path in [path for _, path in _select(model, names).values()]:
         leaf = _get(model, path)
@@ -245,6 +261,11 @@ def unfreeze(model: Model, *names: str) -> Model:
     **Arguments:** `model`; `names`, dotted as in `parameters`.
 
     **Returns:** a new model.
+
+    **Example:**
+
+    >>> bool(jsvm.unfreeze(jsvm.freeze(model, "loss.C")) == model)
+    True
     """
     if not names:
         return jax.tree.map(read, model, is_leaf=_is_frozen)
@@ -281,7 +302,17 @@ def put_back(model: Model, original: Model) -> Model:
 
 
 def frozen(model) -> tuple[str, ...]:
-    """The names of the frozen hyperparameters."""
+    """The names of the frozen hyperparameters.
+
+    **Arguments:** `model`, a `KernelMachine`, kernel or loss.
+
+    **Returns:** a tuple of dotted names, as in `parameters`.
+
+    **Example:**
+
+    >>> jsvm.frozen(jsvm.freeze(model, "kernel.left"))
+    ('kernel.left.lengthscale', 'kernel.left.variance')
+    """
     return tuple(
         name for name, (_, path) in _fields(model).items() if _is_frozen(_get(model, path))
     )

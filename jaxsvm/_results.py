@@ -63,7 +63,8 @@ _MESSAGES = {
     RESULTS.precision_limit: (
         "The solver stopped making progress before the optimality conditions held: rounding errors "
         "dominate. Work in float64 (`jax.config.update('jax_enable_x64', True)`), scale inputs and "
-        "targets to unit size, or lower C times the kernel's amplitude."
+        "targets to unit size, or lower C times the kernel's amplitude (of a Gaussian process "
+        "classifier: the kernel's variance over that of the noise)."
     ),
     RESULTS.factorization_failed: (
         "A Cholesky factorization failed although a multiple of the identity was added: the kernel "

@@ -44,6 +44,11 @@ def log_loss(y: Any, p: Any) -> float:
     **Arguments:** `y`, labels -1 and +1; `p`, predictions of +1.
 
     **Returns:** a number.
+
+    **Example:**
+
+    >>> round(jsvm.calibration.log_loss([-1, 1], [0.5, 0.5]), 4)
+    0.6931
     """
     positive, p = _checked(y, p)
     eps = np.finfo(p.dtype).eps
@@ -60,6 +65,11 @@ def brier_score(y: Any, p: Any) -> float:
     **Arguments:** `y`, labels -1 and +1; `p`, predictions of +1.
 
     **Returns:** a number.
+
+    **Example:**
+
+    >>> jsvm.calibration.brier_score([-1, 1], [0.5, 0.5])
+    0.25
     """
     positive, p = _checked(y, p)
     return float(np.mean((p.astype(float) - positive) ** 2))
@@ -73,6 +83,11 @@ def reliability(y: Any, p: Any, bins: int = 10) -> Reliability:
     **Arguments:** `y`, labels -1 and +1; `p`, predictions of +1; `bins`, how many.
 
     **Returns:** a `Reliability`.
+
+    **Example:**
+
+    >>> jsvm.calibration.reliability([-1, 1, 1, 1], [0.1, 0.2, 0.7, 0.9], bins=2).counts.tolist()
+    [2, 2]
     """
     positive, p = _checked(y, p)
     if not isinstance(bins, int | np.integer) or isinstance(bins, bool) or bins < 1:
@@ -95,6 +110,11 @@ def expected_calibration_error(y: Any, p: Any, bins: int = 10) -> float:
     **Arguments:** `y`, labels -1 and +1; `p`, predictions of +1; `bins`, how many.
 
     **Returns:** a number between zero and one.
+
+    **Example:**
+
+    >>> round(jsvm.calibration.expected_calibration_error([-1, 1, 1, 1], [0.1, 0.3, 0.7, 0.9], bins=2), 4)
+    0.25
     """
     prediction, frequency, counts = reliability(y, p, bins)
     return float(np.nansum(counts * np.abs(frequency - prediction)) / counts.sum())
@@ -115,6 +135,13 @@ def coverage(posterior: AbstractPredictive, x: Any, y: Any, levels: Any = None) 
 
     **Returns:** a `Coverage`. Its standard errors are those of Laplace's rule of succession, since the
     plain error of a share of zero or one is zero; they take the targets as independent.
+
+    **Example:**
+
+    >>> regression = jsvm.KernelMachine(jsvm.kernels.RBF(), jsvm.losses.Quadratic(0.1))
+    >>> line = jsvm.laplace(jsvm.fit(regression, x, x[:, 0]))
+    >>> jsvm.calibration.coverage(line, x, x[:, 0], levels=[0.5, 0.9]).shares.shape
+    (2,)
     """
     chosen = _as_levels(levels)
     below = np.asarray(as_posterior(posterior).cumulative(x, y), float)
@@ -125,7 +152,12 @@ def coverage(posterior: AbstractPredictive, x: Any, y: Any, levels: Any = None) 
 
 
 def as_posterior(posterior: Any) -> AbstractPredictive:
-    """What can predict targets with error bars."""
+    """The posterior itself, if it can predict targets with error bars; else a `TypeError`.
+
+    **Arguments:** `posterior`, from `jaxsvm.laplace` or `jaxsvm.sample`.
+
+    **Returns:** the same.
+    """
     if not isinstance(posterior, AbstractPredictive):
         raise TypeError(
             "`posterior` must be what `jaxsvm.laplace` or `jaxsvm.sample` gave back, not a "

@@ -28,7 +28,7 @@ class Stats(eqx.Module):
 
     `iterations` are Newton steps. `kkt_residual` is the largest violation of the optimality conditions, in
     the units of the latent function. `duality_gap` is the primal minus the dual objective, relative to
-    `1 + |primal|`; NaN for a loss with no dual in closed form.
+    `1 + |primal|`; NaN for a loss with no dual in closed form. `objective` is the primal one, the minimum.
     """
 
     iterations: Int[Array, ""]
@@ -44,6 +44,7 @@ class Fit(eqx.Module):
     is a code of `jaxsvm.RESULTS`, `stats` tells how the fit went, `group` which examples are
     non-support (0), free (1: marginal, their dual coefficient inside its bounds) or bound (2). In a
     regression with the soft insensitive loss these are the off-bound and on-bound support vectors.
+    `model`, `x`, `y` and `weights` are what was fitted; `offset` is zero for a model without one.
     """
 
     model: KernelMachine
@@ -141,6 +142,12 @@ def fit(
       batches, where the failure of one member should leave the others untouched.
 
     **Returns:** a `Fit`.
+
+    **Example:**
+
+    >>> fitted = jsvm.fit(model, x, y)
+    >>> fitted.decision(x).shape, bool(fitted.stats.kkt_residual < 1e-9)
+    ((30,), True)
     """
     x, y, weights = as_data(model, x, y, weights)
     if class_weight is not None:
@@ -150,7 +157,7 @@ def fit(
     # frozen values become arguments, so that fits at many frozen values share one compilation
     fitted = _fit(unfreeze(model), x, y, weights, start, options, init is not None)
     fitted = dataclasses.replace(fitted, model=model)
-    return _raise_on_failure(fitted) if throw else fitted
+    return require_success(fitted) if throw else fitted
 
 
 def as_data(model: KernelMachine, x: Any, y: Any, weights: Any):
@@ -299,7 +306,9 @@ def _start(init, examples: int, dtype) -> Start:
     return Start(jnp.where(sound, dual, 0.0).astype(dtype), jnp.nan_to_num(offset).astype(dtype))
 
 
-def _raise_on_failure(fitted: Fit) -> Fit:
+def require_success(fitted: Fit) -> Fit:
+    """The fit, or an error in words where its solver failed."""
+
     def details():
         return (
             f" (KKT residual {float(fitted.stats.kkt_residual):.1e} after "

@@ -16,6 +16,14 @@ class KernelMachine(eqx.Module):
 
     **Arguments:** `kernel`; `loss`; `offset`, whether a free, unpenalized offset is added to the latent
     function, as in the least-squares support vector machine (a penalized one is a `Constant` kernel).
+
+    **Example:**
+
+    >>> x, y = jsvm.datasets.noisy_xor(30, key=jax.random.key(0), inputs=2)
+    >>> kernel = jsvm.kernels.RBF(lengthscale=jnp.ones(2)) + jsvm.kernels.Constant(0.1)
+    >>> model = jsvm.KernelMachine(kernel, jsvm.losses.Hinge(C=1.0))
+    >>> [leaf.shape for leaf in jax.tree.leaves(model)]
+    [(2,), (), (), ()]
     """
 
     kernel: AbstractKernel

@@ -25,6 +25,7 @@ LIKELIHOODS = {
     "logistic": (losses.Logistic(), lambda z: -np.logaddexp(0, -z)),
 }
 EVIDENCE = gp.ExpectationPropagation()
+LEFT_OUT = gp.ExpectationPropagationLeftOut("log")
 
 
 def of_few(loss, x, labels):
@@ -135,6 +136,18 @@ def test_two_examples_are_nearly_exact(name, labels):
     np.testing.assert_allclose(np.sqrt(fit.variance[:2]), deviation, rtol=0.03)
 
 
+def test_fifty_examples_against_thermodynamic_integration():
+    """Within two standard errors, of 0.03 nats."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(50, 2))
+    y = np.where(x[:, 0] + x[:, 1] ** 2 - 0.7 + 0.5 * rng.normal(size=50) > 0, 1.0, -1.0)
+    model = machine(losses.Logistic())
+    exact = jsvm.log_evidence(model, x, y, key=jax.random.key(0))
+    assert exact.problems == () and exact.standard_error < 0.06
+    found = gp.expectation_propagation(model, x, y).log_evidence
+    assert abs(found - exact.value) < 2 * exact.standard_error
+
+
 def test_averages_over_any_gaussian():
     """Penalties, means and widths of all sizes, against a sum over a grid."""
     means = np.array([-60.0, -20.0, -1.0, 0.3, 4.0, 30.0])
@@ -178,14 +191,29 @@ def test_probabilities(fits, name):
 
 
 def test_cavities_are_nearly_what_retraining_predicts(fits):
-    """Probabilities within 0.03, where an example of weight zero is predicted and not learnt from."""
+    """Probabilities within 0.03, their mean logarithm 2 %; an example of weight zero is not learnt from."""
     fit = fits["probit"]
+    means, logs = np.zeros(len(Y)), np.zeros(len(Y))
     for i in range(len(Y)):
         weights = np.where(np.arange(len(Y)) == i, 0.0, 1.0)
         exact = gp.expectation_propagation(fit.model, X, Y, weights=weights).left_out
-        close = np.exp(fit.left_out.log_probability[i]) - np.exp(exact.log_probability[i])
-        assert abs(close) < 0.03
-        assert abs(fit.left_out.mean[i] - exact.mean[i]) < 0.1 * np.sqrt(exact.variance[i])
+        means[i], logs[i] = exact.mean[i], exact.log_probability[i]
+        assert abs(np.exp(fit.left_out.log_probability[i]) - np.exp(logs[i])) < 0.03
+        assert abs(fit.left_out.mean[i] - means[i]) < 0.1 * np.sqrt(exact.variance[i])
+    errors = gp.ExpectationPropagationLeftOut().score(Y, fit.left_out)
+    np.testing.assert_array_equal(errors, Y * means < 0)
+    np.testing.assert_allclose(np.mean(fit.left_out.log_probability), np.mean(logs), rtol=0.02)
+
+
+def test_the_criterion_of_leaving_out_and_its_gradient(fits):
+    """Through the sites, in reverse."""
+    flat, unravel = jax.flatten_util.ravel_pytree(fits["probit"].model)
+    both = jax.jit(jax.value_and_grad(lambda flat: LEFT_OUT(unravel(flat), X, Y, throw=False)))
+    value, gradient = both(flat)
+    np.testing.assert_allclose(-value, np.mean(fits["probit"].left_out.log_probability), rtol=1e-8)
+    expected = central_difference(lambda flat: both(flat)[0], np.asarray(flat), 1e-4)
+    assert np.any(np.abs(expected) > 1e-2)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-8)
 
 
 def test_gradients_of_the_evidence():
@@ -256,6 +284,10 @@ def test_bad_input(fits):
         EVIDENCE(machine(losses.FlipNoise()), X, Y)
     with pytest.raises(ValueError, match="has the loss Hinge"):
         gp.expectation_propagation(machine(losses.Hinge()), X, Y)
+    with pytest.raises(ValueError, match=r"FlipNoise.*mean_field"):
+        LEFT_OUT(machine(losses.FlipNoise()), X, Y)
+    with pytest.raises(ValueError, match="score"):
+        gp.ExpectationPropagationLeftOut("squared")
     with pytest.raises(ValueError, match="Constant"):
         EVIDENCE(jsvm.KernelMachine(kernels.RBF(), losses.Probit(), offset=True), X, Y)
     with pytest.raises(ValueError, match="both classes"):

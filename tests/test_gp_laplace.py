@@ -4,12 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from reference import central_difference
 from scipy.special import ndtr
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process import kernels as sklearn_kernels
 
 import jaxsvm as jsvm
 from jaxsvm import criteria, gp, kernels, losses
+from jaxsvm.gp._laplace import left_out_of_fit
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(30, 2))
@@ -76,6 +78,45 @@ def test_probit_by_loops():
     np.testing.assert_allclose(posterior.probability(X), expected, atol=1e-7)
 
 
+def left_out_by_loops(gram, curvature, i):
+    """The variance of example i, given Gaussians of these precisions for all others, by plain inverses."""
+    rest = np.arange(len(Y)) != i
+    noisy = gram[np.ix_(rest, rest)] + np.diag(1 / np.asarray(curvature)[rest])
+    return gram[i, i] - gram[i, rest] @ np.linalg.solve(noisy, gram[rest, i])
+
+
+def test_leave_one_out_and_its_gradient():
+    """One Newton step from the mode. Against retraining: means within 0.11 deviations, probabilities
+    within 0.01, their mean logarithm 0.5 %; the gradient against central differences."""
+    model = machine(losses.Probit(0.5))
+    gram = np.asarray(model.kernel.gram(X))
+    fit = jsvm.fit(model, X, Y)
+    near = left_out_of_fit(jnp.asarray(gram), fit)
+    curvature = model.loss.curvature(fit.y, fit.latent)
+    literal = [left_out_by_loops(gram, curvature, i) for i in range(len(Y))]
+    np.testing.assert_allclose(near.variance, literal, rtol=1e-8)
+
+    means, variances = np.zeros(len(Y)), np.zeros(len(Y))
+    for i in range(len(Y)):
+        rest = jsvm.fit(model, X, Y, weights=np.where(np.arange(len(Y)) == i, 0.0, 1.0))
+        means[i] = rest.latent[i]
+        variances[i] = left_out_by_loops(gram, model.loss.curvature(rest.y, rest.latent), i)
+    assert np.max(np.abs(near.mean - means) / np.sqrt(variances)) < 0.11
+    exact = ndtr(Y * means / np.sqrt(0.5 + variances))
+    np.testing.assert_allclose(np.exp(near.log_probability), exact, atol=0.01)
+    errors = gp.LaplaceLeftOut().score(jnp.asarray(Y), near)
+    np.testing.assert_array_equal(errors, Y * means < 0)
+
+    criterion = gp.LaplaceLeftOut("log")
+    flat, unravel = jax.flatten_util.ravel_pytree(model)
+    both = jax.jit(jax.value_and_grad(lambda flat: criterion(unravel(flat), X, Y, throw=False)))
+    value, gradient = both(flat)
+    np.testing.assert_allclose(value, -np.mean(near.log_probability), rtol=1e-8)
+    np.testing.assert_allclose(value, -np.mean(np.log(exact)), rtol=0.005)
+    expected = central_difference(lambda flat: both(flat)[0], np.asarray(flat))
+    np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-8)
+
+
 def test_it_is_the_criterion_of_the_library():
     model = machine(losses.Logistic())
     np.testing.assert_array_equal(
@@ -86,6 +127,8 @@ def test_it_is_the_criterion_of_the_library():
 def test_bad_input():
     with pytest.raises(ValueError, match=r"Laplace's approximation needs.*has the loss Hinge"):
         gp.Laplace()(machine(losses.Hinge()), X, Y)
+    with pytest.raises(ValueError, match="has the loss Hinge"):
+        gp.LaplaceLeftOut()(machine(losses.Hinge()), X, Y)
     with pytest.raises(ValueError, match="has the loss Huber"):
         gp.laplace(machine(losses.Huber()), X, X[:, 0])
     with pytest.raises(ValueError, match="Constant"):

@@ -3,6 +3,7 @@
 from . import priors as priors
 from . import scores as scores
 from ._base import AbstractCriterion as AbstractCriterion
+from ._base import AbstractFitCriterion as AbstractFitCriterion
 from ._bounds import JaakkolaHaussler as JaakkolaHaussler
 from ._bounds import SupportVectorCount as SupportVectorCount
 from ._cross_validation import CrossValidation as CrossValidation

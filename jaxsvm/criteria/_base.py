@@ -29,7 +29,10 @@ class AbstractCriterion(eqx.Module):
 
     @abc.abstractmethod
     def check(self, model: KernelMachine, x: Float[Array, "n d"], y: Float[Array, " n"]) -> None:
-        """Raise a clear error where the criterion is not defined for this model or these data."""
+        """Raise a clear error where the criterion is not defined for this model or these data.
+
+        **Arguments:** `model`, the kernel machine; `x`, `y`, the data.
+        """
 
     @abc.abstractmethod
     def evaluate(
@@ -40,7 +43,16 @@ class AbstractCriterion(eqx.Module):
         weights: Float[Array, " n"],
         memory: Any = None,
     ) -> Evaluation:
-        """The criterion of arrays that have been checked; `memory` of an evaluation nearby saves time."""
+        """The criterion of arrays that have been checked.
+
+        **Arguments:**
+
+        - `model`: the kernel machine, no parameter of it frozen.
+        - `x`, `y`, `weights`: the data.
+        - `memory`: of an evaluation nearby, which saves time.
+
+        **Returns:** an `Evaluation`: the value, a result code, and the memory for the next one.
+        """
 
     def __call__(
         self, model: KernelMachine, x: Any, y: Any, *, weights: Any = None, throw: bool = True
@@ -85,11 +97,16 @@ def is_usable(result: Int[Array, "..."]):
 
 
 class AbstractFitCriterion(AbstractCriterion):
-    """A criterion that is a function of one fit."""
+    """A criterion that is a function of one fit and its Gram matrix, `score(gram, fit)`."""
 
     @abc.abstractmethod
     def score(self, gram: Float[Array, "n n"], fit: Fit) -> Float[Array, ""]:
-        """The criterion of a fit and its Gram matrix."""
+        """The criterion of a fit and its Gram matrix.
+
+        **Arguments:** `gram`, the kernel matrix of the examples; `fit`, the solution.
+
+        **Returns:** a number.
+        """
 
     def evaluate(self, model, x, y, weights, memory=None):
         """Fit, then score."""

@@ -81,7 +81,12 @@ class Regularized(AbstractCriterion):
         self.criterion.check(model, x, y)
 
     def values(self, model: KernelMachine) -> Float[Array, " k"]:
-        """The values that have the prior, as one vector."""
+        """The values that have the prior, as one vector.
+
+        **Arguments:** `model`, the kernel machine.
+
+        **Returns:** a vector.
+        """
         named = parameters(model)
         chosen = [jnp.ravel(self.transform(named[name])) for name in matching(model, self.on)]
         return jnp.concatenate(chosen)

@@ -19,11 +19,21 @@ class AbstractPrior(eqx.Module):
 
     @abc.abstractmethod
     def penalty(self, values: Float[Array, " k"]) -> Float[Array, ""]:
-        """Omega, how far the values are from what the prior prefers."""
+        """Omega, how far the values are from what the prior prefers.
+
+        **Arguments:** `values`, a vector.
+
+        **Returns:** a number, zero or positive.
+        """
 
     @abc.abstractmethod
     def power(self, values: Float[Array, " k"]) -> Float[Array, ""]:
-        """The power of xi in the normalizer."""
+        """The power of xi in the normalizer.
+
+        **Arguments:** `values`, a vector.
+
+        **Returns:** a number.
+        """
 
 
 class Gaussian(AbstractPrior):
@@ -84,7 +94,12 @@ def half_cauchy(values: Float[Array, " k"], scale: float = 1.0) -> Float[Array, 
 
 
 def is_active(values):
-    """Which values are not zero for all purposes; of a NumPy or a JAX array."""
+    """Which values are not zero for all purposes.
+
+    **Arguments:** `values`, a NumPy or a JAX array.
+
+    **Returns:** an array of truth values.
+    """
     sizes = abs(values)
     return sizes > _NEGLIGIBLE * sizes.max()
 
@@ -93,5 +108,9 @@ def relevance(lengthscale: Float[Array, "..."]) -> Float[Array, "..."]:
     """`1 / (2 lengthscale^2)`, the factor before the squared difference in an RBF kernel.
 
     Zero for an input without influence; eta in Cawley and Talbot.
+
+    **Arguments:** `lengthscale`, one number or one for each input.
+
+    **Returns:** as many relevances.
     """
     return 1 / (2 * lengthscale**2)

@@ -8,29 +8,54 @@ from ..losses import AbstractLoss
 
 
 def error(y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:
-    """One where the sign of `f` is not the label, else zero; its derivative is zero everywhere."""
+    """One where the sign of `f` is not the label, else zero; its derivative is zero everywhere.
+
+    **Arguments:** `y`, labels or targets; `f`, predictions.
+
+    **Returns:** one score for each.
+    """
     return (y * jnp.where(f >= 0, 1.0, -1.0) < 0).astype(f.dtype)
 
 
 def hinge(y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:
-    """`max(1 - y f, 0)`, an upper bound of the error; it has a kink at the margin."""
+    """`max(1 - y f, 0)`, an upper bound of the error; it has a kink at the margin.
+
+    **Arguments:** `y`, labels or targets; `f`, predictions.
+
+    **Returns:** one score for each.
+    """
     return jnp.maximum(1 - y * f, 0)
 
 
 def smooth_error(
     y: Float[Array, " n"], f: Float[Array, " n"], steepness: float = 5.0
 ) -> Float[Array, " n"]:
-    """`1 / (1 + exp(steepness y f))`, the error with its step made smooth."""
+    """`1 / (1 + exp(steepness y f))`, the error with its step made smooth.
+
+    **Arguments:** `y`, labels or targets; `f`, predictions; `steepness`, of the step.
+
+    **Returns:** one score for each.
+    """
     return jax.nn.sigmoid(-steepness * y * f)
 
 
 def squared(y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:
-    """`(y - f)^2`."""
+    """The squared error `(y - f)^2`.
+
+    **Arguments:** `y`, labels or targets; `f`, predictions.
+
+    **Returns:** one score for each.
+    """
     return (y - f) ** 2
 
 
 def absolute(y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:
-    """`|y - f|`."""
+    """The absolute error `|y - f|`.
+
+    **Arguments:** `y`, labels or targets; `f`, predictions.
+
+    **Returns:** one score for each.
+    """
     return jnp.abs(y - f)
 
 
@@ -45,7 +70,12 @@ _OF_LABELS = ("error", "hinge", "smooth")
 
 
 def by_name(score):
-    """A score by its name, or a function of `(y, f)` as it is."""
+    """A score by its name, or a function of `(y, f)` as it is.
+
+    **Arguments:** `score`: `"error"`, `"hinge"`, `"smooth"`, `"squared"`, `"absolute"`, or a function.
+
+    **Returns:** a function of `(y, f)`.
+    """
     if callable(score):
         return score
     if score not in _BY_NAME:
@@ -56,7 +86,10 @@ def by_name(score):
 
 
 def check(score, loss: AbstractLoss) -> None:
-    """Raise where a score of labels is asked of real-valued targets."""
+    """Raise where a score of labels is asked of real-valued targets.
+
+    **Arguments:** `score`, a name or a function; `loss`, that of the model.
+    """
     labels = [_BY_NAME[name] for name in _OF_LABELS]
     if by_name(score) in labels and not loss.is_classifier:
         raise ValueError(

@@ -20,7 +20,7 @@ _SEX_CODES = {"F": -1.0, "I": 0.0, "M": 1.0}
 def available() -> tuple[str, ...]:
     """The names that `load` accepts: those of the `.npz` files in the folder `JAXSVM_DATA`.
 
-    **Returns**
+    **Returns:**
 
     The names without ".npz", in alphabetical order.
     """
@@ -64,7 +64,7 @@ def load(name: str, split: int | None = None, *, lags: int | None = None) -> Dat
     Other files are read too, if they hold arrays `X` and `y`, and for splits the rows' numbers
     `train_idx` and `test_idx`, one line for each split.
 
-    **Arguments**
+    **Arguments:**
 
     - `name`: the name of the set, one of `available()`.
     - `split`: the number of the split, from zero; `published` says which splits of an IDA set are
@@ -72,7 +72,7 @@ def load(name: str, split: int | None = None, *, lags: int | None = None) -> Dat
     - `lags`: how many previous values of the laser series make an input; 8 if not given. No other
         set takes it.
 
-    **Returns**
+    **Returns:**
 
     A `Dataset` or a `Split`, as in the table.
 
@@ -114,11 +114,11 @@ def published(name: str) -> Bool[Array, " splits"]:
     The others are random splits of the same sizes: results on them compare with those of the
     literature only as averages over other draws.
 
-    **Arguments**
+    **Arguments:**
 
     - `name`: the name of the set, as for `load`.
 
-    **Returns**
+    **Returns:**
 
     One truth value for each split that `load(name, split)` knows.
     """
@@ -133,7 +133,7 @@ def published(name: str) -> Bool[Array, " splits"]:
 def wdbc() -> Dataset:
     """The Wisconsin diagnostic breast cancer data, through scikit-learn.
 
-    **Returns**
+    **Returns:**
 
     A `Dataset` of 569 examples with 30 inputs, not standardized; malignant = +1, benign = -1.
 

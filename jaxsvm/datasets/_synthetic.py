@@ -18,12 +18,12 @@ def twonorm(n: int, *, key: PRNGKeyArray) -> Dataset:
 
     The best rule is `sign(sum(x))`; it errs with probability Φ(-2), about 2.3 %.
 
-    **Arguments**
+    **Arguments:**
 
     - `n`: the number of examples.
     - `key`: a PRNG key.
 
-    **Returns**
+    **Returns:**
 
     A `Dataset` with `x` of shape `(n, 20)` and labels `y` in {-1, +1}.
 
@@ -44,7 +44,7 @@ def ringnorm(n: int, *, key: PRNGKeyArray, center: float = 2 / math.sqrt(20)) ->
 
     The best rule is quadratic in x and errs with probability of about 1.2 %.
 
-    **Arguments**
+    **Arguments:**
 
     - `n`: the number of examples.
     - `key`: a PRNG key.
@@ -52,7 +52,7 @@ def ringnorm(n: int, *, key: PRNGKeyArray, center: float = 2 / math.sqrt(20)) ->
         IDA collections, whose files are also standardized, unlike these inputs. Breiman's own value
         is `1 / math.sqrt(20)`, for which the best rule errs with probability of about 1.5 %.
 
-    **Returns**
+    **Returns:**
 
     A `Dataset` with `x` of shape `(n, 20)` and labels `y` in {-1, +1}; +1 is the wide class, as in
     the IDA collection.
@@ -87,12 +87,12 @@ def waveform(n: int, *, key: PRNGKeyArray) -> Dataset:
     of the three pairs of them, equally likely. The class +1 mixes the waves with peaks 11 and 7 and
     has probability 1/3; both other pairs make the class -1.
 
-    **Arguments**
+    **Arguments:**
 
     - `n`: the number of examples.
     - `key`: a PRNG key.
 
-    **Returns**
+    **Returns:**
 
     A `Dataset` with `x` of shape `(n, 21)` and labels `y` in {-1, +1}; the classes are those of the
     IDA collection, whose files are standardized, unlike these inputs.
@@ -119,13 +119,13 @@ def noisy_xor(n: int, *, key: PRNGKeyArray, inputs: int = 10) -> Dataset:
     No input tells anything by itself, and a kernel with one lengthscale for all of them drowns in the
     others: what relevance determination is for. The best rule errs with probability of about 14 %.
 
-    **Arguments**
+    **Arguments:**
 
     - `n`: the number of examples.
     - `key`: a PRNG key.
     - `inputs`: how many there are, at least two; the first two matter.
 
-    **Returns**
+    **Returns:**
 
     A `Dataset` with `x` of shape `(n, inputs)` and labels `y` in {-1, +1}.
     """
@@ -150,7 +150,7 @@ def sinc(
 
         x ~ U(low, high),    y = sin|x| / |x| + e    (the quotient is 1 at x = 0)
 
-    **Arguments**
+    **Arguments:**
 
     - `n`: the number of examples.
     - `noise`: where e comes from: an object with a method `sample_noise(shape, *, key)`, such as a
@@ -158,7 +158,7 @@ def sinc(
     - `key`: a PRNG key. The inputs drawn from it are the same for every noise.
     - `low`, `high`: the ends of the interval of the inputs.
 
-    **Returns**
+    **Returns:**
 
     A `Dataset` with `x` of shape `(n, 1)` and real targets `y`.
 
@@ -200,7 +200,7 @@ def robot_arm(
 
     Inputs and targets are not standardized; the papers standardize the inputs before they train.
 
-    **Arguments**
+    **Arguments:**
 
     - `n`: the number of examples.
     - `key`: a PRNG key. The two angles and the targets drawn from it are the same for two inputs
@@ -209,7 +209,7 @@ def robot_arm(
     - `noise`: the standard deviation of e.
     - `output`: 0 or 1 for the targets y₁ or y₂ alone; `None` for both.
 
-    **Returns**
+    **Returns:**
 
     A `Dataset` with `x` of shape `(n, inputs)` and `y` of shape `(n, 2)`, or `(n,)` for one output.
 

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 class Dataset(NamedTuple):
     """Inputs and their targets; unpacks as `x, y = dataset`.
 
-    **Fields**
+    **Fields:**
 
     - `x`: the inputs, one row for each example.
     - `y`: the targets, one entry (or one row, where there are several outputs) for each example;
@@ -22,7 +22,7 @@ class Dataset(NamedTuple):
 class Split(NamedTuple):
     """A data set in two parts; unpacks as `x_train, y_train, x_test, y_test = split`.
 
-    **Fields**
+    **Fields:**
 
     - `x_train`, `y_train`: the examples to learn from, laid out as in `Dataset`.
     - `x_test`, `y_test`: the examples to judge by.
@@ -39,5 +39,10 @@ class NoiseModel(Protocol):
     """Anything that can draw additive noise, such as a regression loss read as a likelihood."""
 
     def sample_noise(self, shape: tuple[int, ...], *, key: PRNGKeyArray) -> Float[Array, "..."]:
-        """Independent draws of the noise, in an array of the given shape."""
+        """Independent draws of the noise.
+
+        **Arguments:** `shape`, that of the array; `key`, a PRNG key.
+
+        **Returns:** an array of that shape.
+        """
         ...

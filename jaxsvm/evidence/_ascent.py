@@ -100,6 +100,12 @@ def evidence_ascent(
 
     **Returns:** an `Ascent`. Of several starts the best has the least validation error or, without
     validation data, the largest log evidence by `jaxsvm.log_evidence`.
+
+    **Example:**
+
+    >>> climb = jsvm.evidence_ascent(model, x, y, key=jax.random.key(1), rank=8, max_steps=3)
+    >>> climb.history.magnitude.shape
+    (1, 3)
     """
     x, y, weights = as_data(model, x, y, weights)
     check_sampler(

@@ -45,7 +45,8 @@ class Ascent(eqx.Module):
     `model` is the end point of the best start, number `best`; `models` holds those of all starts
     (stacked: the leading axis of each leaf counts them), `results` their codes of `jaxsvm.RESULTS`,
     `history` what happened on the way. With several starts `scores` are what they were compared by:
-    the validation error or, without validation data, minus the log evidence.
+    the validation error or, without validation data, minus the log evidence. `x`, `y` and `weights` are
+    the data.
     """
 
     model: KernelMachine
@@ -64,7 +65,12 @@ class Ascent(eqx.Module):
         return self.results[self.best]
 
     def fit(self, **options: Any) -> Fit:
-        """Fit the model to the data of the ascent; `options` as for `jaxsvm.fit`."""
+        """Fit the model to the data of the ascent.
+
+        **Arguments:** `options`, as for `jaxsvm.fit`.
+
+        **Returns:** a `Fit`.
+        """
         return fit(self.model, self.x, self.y, weights=self.weights, **options)
 
     def __str__(self) -> str:

@@ -26,7 +26,7 @@ class EvidenceGradient(eqx.Module):
 
     `gradient` and `standard_error` are models: one number for each unconstrained leaf, as `jax.grad`
     would give it (of a positive parameter that is its logarithm). The standard error is that of the mean
-    over the chains; `chains` tells where they ended.
+    over the chains; `chains` tells where they ended, `diagnostics` how they went.
     """
 
     gradient: KernelMachine
@@ -69,6 +69,12 @@ def evidence_gradient(
       is what the papers use, the second the exact gradient of the low-rank machine's evidence.
 
     **Returns:** an `EvidenceGradient`.
+
+    **Example:**
+
+    >>> found = jsvm.evidence_gradient(model, x, y, key=jax.random.key(1), rank=8)
+    >>> found.gradient.loss.log_C.shape, bool(found.standard_error.loss.log_C > 0)
+    ((), True)
     """
     x, y, weights = as_data(model, x, y, weights)
     check_sampler(model, method, chains=chains, draws=draws, warmup=warmup)

@@ -67,6 +67,12 @@ def log_evidence(
       with too few particles its runs disagree, and that is the only sign of an error.
 
     **Returns:** a `LogEvidence`. A `SamplingWarning` says in words what is wrong with it, if anything is.
+
+    **Example:**
+
+    >>> evidence = jsvm.log_evidence(model, x, y, key=jax.random.key(1))
+    >>> bool(evidence.value < 0), bool(evidence.standard_error < 0.5)
+    (True, True)
     """
     x, y, weights = as_data(model, x, y, weights)
     options = _as_method(method)

@@ -3,15 +3,14 @@
 import dataclasses
 from typing import NamedTuple
 
-import blackjax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from blackjax.smc import from_mcmc, resampling, solver
 from jaxtyping import Array, Bool, Float
 
 from .._progress import Progress
+from ..sampling._blackjax import blackjax, first_state, hmc
 from ..sampling._chains import QUARTER_PERIOD, mean_curvature
 from ..sampling._methods import HMC
 from ..sampling._sample import Setup, target_of
@@ -23,8 +22,6 @@ _DIVERGENCES = 0.01
 _GAIN = 1.5  # of the step size's logarithm by the acceptance beyond what is asked for
 _LEAST_ACCEPTANCE = 0.2
 _LARGEST_SPREAD = 1.0  # of the runs' log evidences, in nats; beyond it few runs make up their mean
-
-_hmc = blackjax.hmc.build_kernel()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,8 +152,9 @@ def _run(setup: Setup, whitening: Whitening, wall, method: TemperedSMC, key) -> 
     full = target_of(setup, whitening)
     rank, dtype = full.factor.shape[1], full.y.dtype
     longest = QUARTER_PERIOD / method.sampler.integration_steps
-    kernel = from_mcmc.build_kernel(
-        _mover(method.sampler), blackjax.hmc.init, resampling.systematic
+    smc = blackjax().smc
+    kernel = smc.from_mcmc.build_kernel(
+        _mover(method.sampler), first_state, smc.resampling.systematic
     )
 
     def one(run: _Run) -> _Run:
@@ -236,7 +234,7 @@ def _next_temperature(full: Target, wall, method: TemperedSMC, state: _Particles
         worth = 2 * _log_sum(log_weights + factors) - _log_sum(log_weights + 2 * factors)
         return jnp.where(jnp.isnan(worth), -jnp.inf, worth - jnp.log(method.target_ess))
 
-    change = solver.dichotomy(surplus, jnp.zeros_like(present), 1 - present)
+    change = blackjax().smc.solver.dichotomy(surplus, jnp.zeros_like(present), 1 - present)
     return jnp.minimum(present + change, 1.0).astype(present.dtype)
 
 
@@ -256,7 +254,7 @@ def _mover(sampler: HMC):
         size_key, move_key = jax.random.split(key)
         share = jax.random.uniform(size_key, (), step_size.dtype, -sampler.jitter, sampler.jitter)
         size = step_size * (1 + share)
-        state, info = _hmc(
+        state, info = hmc()(
             move_key, state, density, size, inverse_mass_matrix, sampler.integration_steps
         )
         # behind a wall the energy is infinite, which is no failure of the integrator

@@ -13,7 +13,7 @@ from ..criteria._base import AbstractCriterion, evaluation
 from ..criteria._determinant import log_determinant
 from ..fit import as_data
 from ..machine import KernelMachine
-from ._averages import averaged, check_likelihood
+from ._averages import check_likelihood
 from ._posterior import (
     AbstractGaussianPosterior,
     LeftOut,
@@ -21,7 +21,7 @@ from ._posterior import (
     raise_if_failed,
 )
 from ._response import response
-from ._sites import Matching, Sites, attach_derivatives, default_tolerance, find_sites
+from ._sites import Marginals, Matching, Sites, attach_derivatives, default_tolerance, find_sites
 
 _MAX_ITERATIONS = 1000
 
@@ -53,12 +53,12 @@ class ExpectationPropagation(AbstractCriterion):
 
     def check(self, model, x, y):
         """A likelihood that is log-concave, and a proper prior."""
-        _check(model)
+        check_sites(model)
 
     def evaluate(self, model, x, y, weights, memory=None):
         """Find the sites, then the evidence."""
         gram = model.kernel.matrix(x, x, same=True)
-        matching, sites, found = _solve(model, gram, y, weights, memory)
+        matching, sites, found = solve_sites(model, gram, y, weights, memory)
         value = -_log_evidence(matching, sites)
         return evaluation(value, found.result, jax.lax.stop_gradient(sites))
 
@@ -94,9 +94,16 @@ def expectation_propagation(
     - `throw`: whether to raise where the iteration fails; with `throw=False` look at `result`.
 
     **Returns:** an `ExpectationPropagationFit`, differentiable under jit, grad and vmap.
+
+    **Example:**
+
+    >>> classifier = jsvm.KernelMachine(kernel, jsvm.losses.Probit(noise_variance=0.1))
+    >>> process = jsvm.gp.expectation_propagation(classifier, x, y)
+    >>> bool(process.log_evidence < 0)
+    True
     """
     x, y, weights = as_data(model, x, y, weights)
-    _check(model)
+    check_sites(model)
     start = Sites(jnp.zeros_like(y), jnp.zeros_like(y)) if init is None else init.sites
     if start.shift.shape != y.shape:
         raise ValueError(
@@ -108,12 +115,13 @@ def expectation_propagation(
     return raise_if_failed(dataclasses.replace(found, model=model), throw)
 
 
-def _check(model: KernelMachine) -> None:
+def check_sites(model: KernelMachine) -> None:
+    """Raise unless the likelihood is log-concave, and the prior proper."""
     check_likelihood(model.loss, "expectation propagation", flips=False)
     check_offset(model)
 
 
-def _solve(model, gram, y, weights, start=None, limits=None):
+def solve_sites(model, gram, y, weights, start=None, limits=None):
     """The conditions, the differentiable sites, and how they were found, of checked arrays."""
     matching = Matching(gram, y, weights, model.loss)
     limits = (default_tolerance(y.dtype), _MAX_ITERATIONS) if limits is None else limits
@@ -125,6 +133,19 @@ def _solve(model, gram, y, weights, start=None, limits=None):
     finite = jnp.all(jnp.isfinite(gram))
     found = found._replace(result=jnp.where(finite, found.result, RESULTS.nonfinite))
     return matching, attach_derivatives(matching, found.sites), found
+
+
+def left_out_of_sites(matching: Matching, sites: Sites, marginals: Marginals) -> LeftOut:
+    """What the cavities predict of each example: the marginals, all copies of its own site taken away.
+
+    Rasmussen and Williams, "Gaussian Processes for Machine Learning", eqs. 3.56 and 3.58.
+
+    **Arguments:** `matching`; `sites`, which satisfy it; `marginals`, with these sites.
+
+    **Returns:** a `LeftOut`, differentiable.
+    """
+    alone = matching.cavities(sites, marginals, matching.weights)
+    return LeftOut(alone.mean, alone.variance, matching.average(alone).log_value)
 
 
 @jax.custom_jvp
@@ -166,10 +187,8 @@ def _energy(matching: Matching, sites: Sites, cavities, dual):
 @jax.jit
 def _expectation_propagation(model, x, y, weights, start, limits) -> ExpectationPropagationFit:
     gram = model.kernel.matrix(x, x, same=True)
-    matching, sites, found = _solve(model, gram, y, weights, start, limits)
+    matching, sites, found = solve_sites(model, gram, y, weights, start, limits)
     marginals = matching.marginals(sites)
-    alone = matching.cavities(sites, marginals, weights)
-    probability = averaged(model.loss, y, alone.mean, alone.variance)
     return ExpectationPropagationFit(
         model=model,
         x=x,
@@ -179,7 +198,7 @@ def _expectation_propagation(model, x, y, weights, start, limits) -> Expectation
         mean=marginals.mean,
         variance=marginals.variance,
         response=response(gram, weights * sites.precision, definite=True),
-        left_out=LeftOut(alone.mean, alone.variance, probability.log_value),
+        left_out=left_out_of_sites(matching, sites, marginals),
         result=found.result,
         iterations=found.iterations,
         residual=found.residual,

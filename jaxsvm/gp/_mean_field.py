@@ -85,6 +85,13 @@ def mean_field(
     - `throw`: whether to raise where the iteration fails; with `throw=False` look at `result`.
 
     **Returns:** a `MeanFieldFit`, differentiable by the implicit function theorem, under jit, grad and vmap.
+
+    **Example:**
+
+    >>> classifier = jsvm.KernelMachine(kernel, jsvm.losses.Probit(noise_variance=0.1))
+    >>> process = jsvm.gp.mean_field(classifier, x, y)
+    >>> process.probability(x).shape, bool(jnp.all(process.alpha > 0))
+    ((30,), True)
     """
     x, y, weights = as_data(model, x, y, weights)
     check_mean_field(model)

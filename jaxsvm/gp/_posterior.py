@@ -20,7 +20,8 @@ from ._averages import averaged
 class LeftOut(NamedTuple):
     """What is predicted of each example from all the others.
 
-    `mean` and `variance` of its latent value, and the logarithm of the `probability` of its label.
+    `mean` and `variance` of its latent value, and `log_probability`, the logarithm of the probability of
+    its label.
     """
 
     mean: Float[Array, " n"]
@@ -32,9 +33,10 @@ class AbstractGaussianPosterior(eqx.Module):
     """The latent function as a Gaussian process, of which each example has been a noisy measurement.
 
     Its mean is `sum_i dual_i k(x, x_i)`, its variance `k(x, x) - k' response k` with k the covariances of x
-    and the examples. `mean` and `variance` are those at the examples; `left_out` is what is predicted
-    of each of them from the others. `result` is a code of `jaxsvm.RESULTS`, `iterations` and `residual`
-    tell how the fixed point was reached.
+    and the examples: `dual` and `response` are all that predictions need. `mean` and `variance` are those
+    at the examples; `left_out` is what is predicted of each of them from the others. `result` is a code of
+    `jaxsvm.RESULTS`, `iterations` and `residual` tell how the fixed point was reached. `model`, `x`, `y`
+    and `weights` are whose posterior it is.
     """
 
     model: KernelMachine

@@ -17,7 +17,10 @@ _SLOWEST = 1e-3  # of a step towards the new sites
 
 
 class Sites(NamedTuple):
-    """The Gaussians `exp(shift f - precision f^2 / 2)` that stand for the likelihood of each example."""
+    """The Gaussians `exp(shift f - precision f^2 / 2)` that stand for the likelihood of each example.
+
+    `shift` and `precision` have one entry for each example.
+    """
 
     shift: Float[Array, " n"]
     precision: Float[Array, " n"]

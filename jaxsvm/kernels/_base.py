@@ -24,11 +24,22 @@ class AbstractKernel(eqx.Module):
     def matrix(
         self, x1: Float[Array, "n d"], x2: Float[Array, "m d"], same: bool
     ) -> Float[Array, "n m"]:
-        """Covariances between two lists of points; `same` tells that they are one and the same list."""
+        """Covariances between two lists of points.
+
+        **Arguments:** `x1`, `x2`, matrices with one row for each point; `same`, whether they are one and the
+        same list.
+
+        **Returns:** the matrix `k(x1_i, x2_j)`.
+        """
 
     @abc.abstractmethod
     def diagonal(self, x: Float[Array, "n d"]) -> Float[Array, " n"]:
-        """Variances `k(x_i, x_i)` of a list of points."""
+        """Variances `k(x_i, x_i)` of a list of points.
+
+        **Arguments:** `x`, a matrix with one row for each point.
+
+        **Returns:** a vector.
+        """
 
     def gram(self, x: Any) -> Float[Array, "n n"]:
         """The symmetric matrix `K_ij = k(x_i, x_j)`.
@@ -80,7 +91,10 @@ class AbstractKernel(eqx.Module):
 
 
 class Sum(AbstractKernel):
-    """The sum `k(x, x') = left(x, x') + right(x, x')`."""
+    """The sum `k(x, x') = left(x, x') + right(x, x')`.
+
+    **Arguments:** `left` and `right`, two kernels.
+    """
 
     left: AbstractKernel
     right: AbstractKernel
@@ -95,7 +109,10 @@ class Sum(AbstractKernel):
 
 
 class Product(AbstractKernel):
-    """The product `k(x, x') = left(x, x') right(x, x')`."""
+    """The product `k(x, x') = left(x, x') right(x, x')`.
+
+    **Arguments:** `left` and `right`, two kernels.
+    """
 
     left: AbstractKernel
     right: AbstractKernel

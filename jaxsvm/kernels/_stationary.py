@@ -20,7 +20,12 @@ class AbstractStationary(AbstractKernel):
 
     @abc.abstractmethod
     def correlation(self, squared: Float[Array, "n m"]) -> Float[Array, "n m"]:
-        """The correlation of two points as a function of their squared scaled distance."""
+        """The correlation of two points as a function of their squared scaled distance.
+
+        **Arguments:** `squared`, distances `r^2`.
+
+        **Returns:** as many correlations.
+        """
 
     lengthscale = natural(
         "log_lengthscale",

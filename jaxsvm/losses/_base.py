@@ -21,22 +21,42 @@ class AbstractLoss(eqx.Module):
 
     @abc.abstractmethod
     def value(self, y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:
-        """The loss `L(y, f)`."""
+        """The loss `L(y, f)`.
+
+        **Arguments:** `y`, labels or targets; `f`, latent values.
+
+        **Returns:** one loss for each example.
+        """
 
     @abc.abstractmethod
     def derivative(self, y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:
-        """`dL/df`; at a kink, one of its subgradients."""
+        """`dL/df`; at a kink, one of its subgradients.
+
+        **Arguments:** `y`, labels or targets; `f`, latent values.
+
+        **Returns:** one slope for each example.
+        """
 
     @abc.abstractmethod
     def curvature(self, y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:
-        """`d2L/df2` where it exists; where the slope jumps, one of its limits."""
+        """`d2L/df2` where it exists; where the slope jumps, one of its limits.
+
+        **Arguments:** `y`, labels or targets; `f`, latent values.
+
+        **Returns:** one curvature for each example.
+        """
 
     @abc.abstractmethod
     def log_normalizer(self) -> Float[Array, ""]:
         """The logarithm of the factor before `exp(-L)` in the likelihood of one example."""
 
     def log_likelihood(self, y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:
-        """`ln Q(y | f) = log_normalizer - L(y, f)`, for each example."""
+        """`ln Q(y | f) = log_normalizer - L(y, f)`, for each example.
+
+        **Arguments:** `y`, labels or targets; `f`, latent values.
+
+        **Returns:** one number for each example.
+        """
         return self.log_normalizer() - self.value(y, f)
 
 
@@ -46,12 +66,22 @@ class AbstractClassification(AbstractLoss):
     is_classifier: ClassVar[bool] = True
 
     def probability(self, f: Float[Array, " n"]) -> Float[Array, " n"]:
-        """`P(y = +1 | f) = exp(-L(+1, f)) / (exp(-L(+1, f)) + exp(-L(-1, f)))`, always normalized."""
+        """`P(y = +1 | f) = exp(-L(+1, f)) / (exp(-L(+1, f)) + exp(-L(-1, f)))`, always normalized.
+
+        **Arguments:** `f`, latent values.
+
+        **Returns:** as many probabilities.
+        """
         one = jnp.ones_like(f)
         return jax.nn.sigmoid(self.value(-one, f) - self.value(one, f))
 
     def sample_labels(self, f: Float[Array, " n"], *, key) -> Float[Array, " n"]:
-        """Labels drawn from `probability(f)`."""
+        """Labels drawn from `probability(f)`.
+
+        **Arguments:** `f`, latent values; `key`, a PRNG key.
+
+        **Returns:** as many labels -1 and +1.
+        """
         positive = jax.random.bernoulli(key, self.probability(f))
         return jnp.where(positive, 1.0, -1.0).astype(f.dtype)
 
@@ -68,8 +98,18 @@ class AbstractRegression(AbstractLoss):
 
     @abc.abstractmethod
     def sample_noise(self, shape: tuple[int, ...], *, key) -> Float[Array, "..."]:
-        """Draws from the noise whose density is proportional to `exp(-L)`."""
+        """Draws from the noise whose density is proportional to `exp(-L)`.
+
+        **Arguments:** `shape`, that of the array; `key`, a PRNG key.
+
+        **Returns:** independent draws.
+        """
 
     @abc.abstractmethod
     def noise_cumulative(self, residual: Float[Array, "..."]) -> Float[Array, "..."]:
-        """The probability that the noise is at most so large."""
+        """The probability that the noise is at most so large.
+
+        **Arguments:** `residual`, values of the noise.
+
+        **Returns:** as many probabilities.
+        """

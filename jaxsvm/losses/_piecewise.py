@@ -25,7 +25,9 @@ from ._base import AbstractClassification, AbstractLoss, AbstractRegression
 class Shape(NamedTuple):
     """The three numbers of a piecewise loss; `None` for one that it does not have.
 
-    Compliance or bound there must be, else there would be no loss.
+    `dead_zone` is the largest residual without a loss, `compliance` the inverse of the curvature of the
+    quadratic piece, `bound` the slope of the linear one. Compliance or bound there must be, else there
+    would be no loss.
     """
 
     dead_zone: Float[Array, ""] | None = None
@@ -55,7 +57,12 @@ class AbstractPiecewise(AbstractLoss):
     def excess(
         self, y: Float[Array, " n"], f: Float[Array, " n"]
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """The sign of the dual coefficient and the excess of each example."""
+        """The sign of the dual coefficient and the excess of each example.
+
+        **Arguments:** `y`, labels or targets; `f`, latent values.
+
+        **Returns:** two vectors.
+        """
 
     @property
     def has_flat_zone(self) -> bool:
@@ -100,7 +107,12 @@ class AbstractPiecewise(AbstractLoss):
         return sign, jnp.maximum(excess, 0) if self.has_flat_zone else excess
 
     def conjugate(self, y, dual, weights) -> Float[Array, " n"]:
-        """`sup_f (-dual f - weights L(y, f))` for a dual coefficient within its bounds."""
+        """Fenchel's conjugate `sup_f (-dual f - weights L(y, f))`, for coefficients within their bounds.
+
+        **Arguments:** `y`, labels or targets; `dual`, coefficients; `weights` of the examples.
+
+        **Returns:** one number for each example.
+        """
         dead_zone = self.shape().dead_zone
         linear = -y * dual if dead_zone is None else dead_zone * jnp.abs(dual) - y * dual
         return linear + weighted_compliance(self, weights, dual.dtype) * dual**2 / 2
@@ -112,6 +124,11 @@ class AbstractPiecewise(AbstractLoss):
 
         With `compliance + step` at `f - step * center` this is the resolvent of the subdifferential,
         one step of the proximal-point method in the dual.
+
+        **Arguments:** `y`, labels or targets; `f`, latent values; `compliance` and `bound`, one for each
+        example.
+
+        **Returns:** the coefficients, and which of them are free.
         """
         sign, excess = self.excess(y, f)
         magnitude = excess / compliance
@@ -121,12 +138,23 @@ class AbstractPiecewise(AbstractLoss):
         return sign * jnp.clip(magnitude, 0, bound), free
 
     def target(self, y, dual) -> Float[Array, " n"]:
-        """What `f + compliance dual` is for a free example whose dual coefficient has that sign."""
+        """What `f + compliance dual` is for a free example whose dual coefficient has that sign.
+
+        **Arguments:** `y`, labels or targets; `dual`, coefficients.
+
+        **Returns:** one value for each example.
+        """
         dead_zone = self.shape().dead_zone
         return y if dead_zone is None else y - jnp.sign(dual) * dead_zone
 
     def violation(self, y, f, dual, weights) -> Float[Array, " n"]:
-        """By how much a latent value misses what its dual coefficient asks for, in units of `f`."""
+        """By how much a latent value misses what its dual coefficient asks for, in units of `f`.
+
+        **Arguments:** `y`, labels or targets; `f`, latent values; `dual`, coefficients; `weights` of the
+        examples.
+
+        **Returns:** one number for each example, zero at the solution.
+        """
         bound = weighted_bound(self, weights, f.dtype)
         compliance = weighted_compliance(self, weights, f.dtype)
         sign, excess = self.excess(y, f)

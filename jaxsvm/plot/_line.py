@@ -20,7 +20,10 @@ _BEYOND = 0.2  # how far the line goes on behind each of its ends
 
 
 class Line(NamedTuple):
-    """The Axes, the positions on the line (0 and 1 are its ends), and the criterion there."""
+    """A criterion along a line.
+
+    `ax` are the Axes, `positions` those on the line (0 and 1 are its ends), `values` the criterion there.
+    """
 
     ax: Axes
     positions: np.ndarray

@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from .._errors import as_inputs, as_targets
+from .._errors import as_inputs, as_targets, as_weights
 from .._parameters import freeze, parameters, replace
 from ..criteria import LaplaceEvidence
 from ..kernels import RBF, Constant
@@ -46,6 +46,7 @@ def machine(
     ard: bool = False,
     beta: float | None = None,
     loss: AbstractRegression | None = None,
+    weights: Any = None,
 ) -> KernelMachine:
     """The model of Bayesian support vector regression, with the paper's initial hyperparameters.
 
@@ -62,12 +63,16 @@ def machine(
     - `beta`: of the loss, strictly between zero and one.
     - `loss`: another regression loss, at its initial values; `Quadratic` gives Gaussian process regression,
       whose amplitude is free.
+    - `weights`: one for each example, as for `jaxsvm.fit`.
 
     **Returns:** a `KernelMachine`.
     """
     points = as_inputs(x)
     targets = np.asarray(as_targets(y, points.shape[0], labels=False), float)
-    variance = float(np.var(targets))
+    counts = np.asarray(as_weights(weights, points.shape[0], targets.dtype), float)
+    variance = float(
+        np.average((targets - np.average(targets, weights=counts)) ** 2, weights=counts)
+    )
     if not variance > 0:
         raise ValueError(
             "all targets are the same: the amplitude of the model is their variance, which must not be "
@@ -84,7 +89,7 @@ def machine(
         model = KernelMachine(kernel, loss)
         fixed = ["kernel.left.variance"] if "loss.C" in parameters(model) else []
     else:
-        beta = default_beta(points.shape[0]) if beta is None else beta
+        beta = default_beta(round(counts.sum())) if beta is None else beta
         model = KernelMachine(kernel, SoftInsensitive(1 / scale, 0.05 * scale, beta))
         fixed = ["kernel.left.variance", "loss.beta"]
     return freeze(model, *fixed)
@@ -115,6 +120,7 @@ def adapt(
     ard: bool = False,
     beta: float | None = None,
     loss: AbstractRegression | None = None,
+    weights: Any = None,
     restarts: int | None = None,
     **options: Any,
 ) -> Selection:
@@ -127,18 +133,25 @@ def adapt(
     **Arguments:**
 
     - `x`, `y`: inputs, one row for each example, and targets; standardize the inputs.
-    - `ard`, `beta`, `loss`: as in `machine`.
+    - `ard`, `beta`, `loss`, `weights`: as in `machine`.
     - `restarts`: how many of `starts` to take; by default all of them.
     - `options`: as for `jaxsvm.select`; by default `optimizer=optimizers.lbfgs(window=5)`, which small jumps
       do not stop, `change_tolerance=1e-6` and `patience=20`.
 
     **Returns:** a `Selection`, whose criterion is minus the logarithm of the evidence.
+
+    **Example:**
+
+    >>> inputs = jnp.linspace(-1, 1, 25)[:, None]
+    >>> adapted = jsvm.regression.adapt(inputs, jnp.sin(3 * inputs[:, 0]), max_steps=3, restarts=1)
+    >>> bool(adapted.model.loss.noise_variance < 0.1)
+    True
     """
-    model = machine(x, y, ard=ard, beta=beta, loss=loss)
+    model = machine(x, y, ard=ard, beta=beta, loss=loss, weights=weights)
     begin = starts(model, as_inputs(x).shape[1])
     restarts = len(begin) if restarts is None else restarts
     if not (isinstance(restarts, int) and 1 <= restarts <= len(begin)):
         raise ValueError(f"`restarts` must be from 1 to {len(begin)}, but is {restarts!r}")
     options = {"optimizer": _OVER_JUMPS, "patience": 20, "change_tolerance": 1e-6, **options}
     options = {"starts": stack(begin[:restarts]), "restarts": restarts, **options}
-    return select(model, x, y, _EVIDENCE, **options)
+    return select(model, x, y, _EVIDENCE, weights=weights, **options)

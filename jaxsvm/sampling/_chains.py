@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
-import blackjax
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..losses import AbstractLoss
+from ._blackjax import first_state, hmc, nuts
 from ._methods import HMC, Method
 from ._target import Scaling, Target, find_mode, log_density, no_scaling, scale, slopes, total_loss
 
@@ -16,9 +16,6 @@ _BLOCK = 10  # draws whose outer products are added up in one matrix product
 _COORDINATES = 4  # leading white coordinates that are traced
 _LARGEST_STEP, _SMALLEST_STEP = 2.0, 1e-5
 QUARTER_PERIOD = 1.57  # of a direction of unit width
-
-_hmc = blackjax.hmc.build_kernel()
-_nuts = blackjax.nuts.build_kernel()
 
 
 class Chains(NamedTuple):
@@ -220,7 +217,7 @@ def _begin(target: Target, scaling: Scaling, b: Float[Array, "chains p"]):
     def density(c):
         return log_density(target, scaling, c)
 
-    return jax.vmap(lambda c: blackjax.hmc.init(c, density))(position)
+    return jax.vmap(lambda c: first_state(c, density))(position)
 
 
 def _move(target: Target, method: Method, scaling: Scaling, state, step_size, key):
@@ -240,7 +237,7 @@ def _move(target: Target, method: Method, scaling: Scaling, state, step_size, ke
 
     def one(key, state, size):
         if isinstance(method, HMC):
-            return _hmc(key, state, density, size, masses, method.integration_steps)
-        return _nuts(key, state, density, size, masses, method.max_doublings)
+            return hmc()(key, state, density, size, masses, method.integration_steps)
+        return nuts()(key, state, density, size, masses, method.max_doublings)
 
     return jax.vmap(one)(jax.random.split(move_key, count), state, sizes)

@@ -36,7 +36,7 @@ class Diagnostics(eqx.Module):
     loss, the penalty `b'b / 2` and the leading white coordinates; NaN where there are too few draws.
     `ebfmi` is the smallest over the chains of `E[(E_t - E_(t-1))^2] / Var(E)` of the energies. `step_size`
     is that of the leapfrog steps, `steps` the mean number of them in a trajectory, `whitening_error`
-    the share of the prior's variance that the low rank loses.
+    the share of the prior's variance that the low rank loses, `draws` the number of draws of each chain.
     """
 
     acceptance: Float[Array, " chains"]

@@ -6,7 +6,6 @@ improved R-hat for assessing convergence of MCMC", 2021. On the host: sorting is
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
 
 def rhat(draws: np.ndarray) -> float:
@@ -33,7 +32,9 @@ def _split(draws):
 
 
 def _normalize(draws):
-    ranks = rankdata(draws, axis=None).reshape(draws.shape)
+    _, places, counts = np.unique(draws, return_inverse=True, return_counts=True)
+    means = np.cumsum(counts) - (counts - 1) / 2  # equal draws share the mean of their ranks
+    ranks = means[places].reshape(draws.shape)
     return ndtri((ranks - 0.375) / (draws.size + 0.25))
 
 

@@ -4,12 +4,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import blackjax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from blackjax.adaptation.step_size import dual_averaging_adaptation
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
@@ -23,6 +21,7 @@ from ..machine import KernelMachine
 from ..selection import select
 from ..selection._coordinates import Ranges, check_inside, clip, draw_starts, limits
 from ..selection._types import member
+from ._blackjax import dual_averaging, first_state, hmc
 from ._diagnostics import SamplingWarning
 from ._hyperposterior import HyperPosterior, diagnose
 
@@ -32,9 +31,6 @@ _SPREAD = 0.3  # of the chains' starts, so that they do not agree before they ha
 _CHUNK = 10  # transitions between two looks of the host
 # shares of the warm-up, and whether the scales of the parameters are found anew from the draws of each
 _WINDOWS = ((0.2, False), (0.2, True), (0.4, True), (0.2, False))
-
-_kernel = blackjax.hmc.build_kernel()
-_begin_averaging, _average, _ = dual_averaging_adaptation(_TARGET_ACCEPTANCE)
 
 
 def sample_hyperparameters(
@@ -260,13 +256,14 @@ _log_density.defvjp(
 
 @jax.jit
 def _begin(task: _Task, model) -> _Chain:
-    state = blackjax.hmc.init(model, lambda position: _log_density(position, task))
+    state = first_state(model, lambda position: _log_density(position, task))
     flat, _ = ravel_pytree(model)
     return _Chain(state, _start_averaging(_FIRST_STEP_SIZE, flat.dtype), jnp.ones_like(flat))
 
 
 def _start_averaging(step_size, dtype):
-    averaging = _begin_averaging(jnp.asarray(step_size, dtype))
+    begin_averaging, _ = dual_averaging(_TARGET_ACCEPTANCE)
+    averaging = begin_averaging(jnp.asarray(step_size, dtype))
     return averaging._replace(
         **{
             name: jnp.asarray(value, jnp.int32 if name == "step" else dtype)
@@ -279,6 +276,7 @@ def _start_averaging(step_size, dtype):
 def _advance(task: _Task, chain: _Chain, key, first, length, adapting, integration_steps: int):
     """So many transitions, up to `_CHUNK`, numbered from `first`; with their number in `length`."""
     dtype = chain.inverse_mass.dtype
+    _, average = dual_averaging(_TARGET_ACCEPTANCE)
 
     def density(position):
         return _log_density(position, task)
@@ -290,10 +288,10 @@ def _advance(task: _Task, chain: _Chain, key, first, length, adapting, integrati
         log_size = jnp.where(adapting, averaging.log_step_size, averaging.log_step_size_avg)
         # trajectories of one length may come round to where they began
         size = jnp.exp(log_size) * jax.random.uniform(size_key, (), dtype, 0.8, 1.2)
-        state, info = _kernel(
+        state, info = hmc()(
             move_key, chain.state, density, size, chain.inverse_mass, integration_steps
         )
-        learnt = _average(averaging, info.acceptance_rate)
+        learnt = average(averaging, info.acceptance_rate)
         averaging = jax.tree.map(
             lambda new, old: jnp.where(adapting, new, old).astype(old.dtype), learnt, averaging
         )

@@ -26,6 +26,7 @@ class HyperDiagnostics(eqx.Module):
     error was huge; `failures`, those refused since the fit failed; `outside`, those refused since they
     led out of the bounds; `step_size`. For each entry of each parameter, by name: `rhat`, of halves of chains
     by ranks (one where they agree), and `ess_bulk`, the effective number of draws of all chains together.
+    `draws` is their number in each chain.
     """
 
     acceptance: Float[Array, " chains"]
@@ -83,7 +84,8 @@ class HyperPosterior(eqx.Module):
 
     `models` are the draws as stacked models, whose leaves have leading axes (chains, draws); `log_density` is
     that of each up to a constant, `diagnostics` tell how the chains went. Predictions are averages over
-    draws, each with the Gaussian posterior around its own fit.
+    draws, each with the Gaussian posterior around its own fit. `evidence` is the approximation that was
+    sampled, `x`, `y` and `weights` are the data.
     """
 
     models: KernelMachine

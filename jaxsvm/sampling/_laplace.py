@@ -97,6 +97,7 @@ class LaplaceMixture(AbstractPredictive):
     Made by `jaxsvm.laplace` of an ensemble: Chu, Keerthi and Ong, "Bayesian support vector regression using a
     unified loss function", end of section V-B. Its variance is the mean of the members' variances
     plus the variance of their means: what is not known of the hyperparameters widens the error bars.
+    `members` are the posteriors, `shares` their weights.
     """
 
     members: tuple[LaplacePosterior, ...]
@@ -161,6 +162,12 @@ def laplace(fit: Fit | Ensemble, evidence: LaplaceEvidence | None = None):
     **Returns:** a `LaplacePosterior`, or for an ensemble a `LaplaceMixture`. The factorization is done
     once, here, and only of the examples with a curvature: for the soft insensitive loss those are the
     off-bound support vectors.
+
+    **Example:**
+
+    >>> mean, deviation = jsvm.laplace(jsvm.fit(model, x, y)).latent(x)
+    >>> bool(jnp.all(deviation > 0))
+    True
     """
     if isinstance(fit, Ensemble):
         members = tuple(laplace(member, evidence) for member in fit.members)

@@ -37,8 +37,9 @@ class HMC:
 class NUTS:
     """The no-U-turn sampler, whose trajectories end where they turn back.
 
-    **Arguments:** `max_doublings`, of a trajectory, so at most `2^max_doublings` leapfrog steps; the others
-    as for `HMC`. Chains in a batch wait for the longest trajectory among them.
+    **Arguments:** `max_doublings`, of a trajectory, so at most `2^max_doublings` leapfrog steps;
+    `step_size`, `target_acceptance`, `rescale`, `jitter` and `shorten_by_penalty` as for `HMC`. Chains in
+    a batch wait for the longest trajectory among them.
     """
 
     max_doublings: int = 6

@@ -23,8 +23,10 @@ class Posterior(AbstractPredictive):
     """Draws from the posterior of a kernel machine's latent function, by `jaxsvm.sample`.
 
     `b` are the draws that were kept, of shape (chains, kept, rank), in white coordinates: the latent values
-    at the examples are `whitening.factor @ b`. `means` holds averages over all draws, kept or not;
-    `diagnostics` tells how far to trust them, `traces` are the numbers behind it.
+    at the examples are `whitening.factor @ b`, with `whitening` the map from one to the other. `means` holds
+    averages over all draws, kept or not; `diagnostics` tells how far to trust them, `traces` are the
+    numbers behind it, `chains` tells where the chains ended. `model`, `x`, `y` and `weights` are whose
+    posterior it is.
     """
 
     model: KernelMachine

@@ -63,6 +63,13 @@ def sample(
 
     **Returns:** a `Posterior`. A `SamplingWarning` says in words what is wrong with the chains, if
     anything is.
+
+    **Example:**
+
+    >>> posterior = jsvm.sample(model, x, y, key=jax.random.key(1), rank=8)
+    >>> mean, deviation = posterior.latent(x)
+    >>> posterior.probability(x).shape, posterior.diagnostics.problems
+    ((30,), [])
     """
     x, y, weights = as_data(model, x, y, weights)
     check_sampler(model, method, chains=chains, draws=draws, warmup=warmup)

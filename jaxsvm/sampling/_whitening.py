@@ -48,7 +48,12 @@ class Whitening(eqx.Module):
     def features(
         self, kernel: AbstractKernel, x: Float[Array, "k d"]
     ) -> tuple[Float[Array, "k p"], Float[Array, " k"]]:
-        """Rows `phi(x)` with `theta(x) = phi(x) b + residual`, and the variance of that residual."""
+        """Rows `phi(x)` with `theta(x) = phi(x) b + residual`, and the variance of that residual.
+
+        **Arguments:** `kernel`, that of the model; `x`, a matrix with one row for each point.
+
+        **Returns:** a matrix with one row for each point, and a vector.
+        """
         rows = kernel.matrix(x, self.points, same=False) @ self.projection
         residual = kernel.diagonal(x) - jnp.sum(rows**2, axis=1)
         return rows, jnp.maximum(residual, 0.0)

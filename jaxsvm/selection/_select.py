@@ -72,12 +72,19 @@ def select(
     - `change_tolerance`, `patience`: stop when the criterion has not decreased by more than this, relative
       to `max(1, |criterion|)`, for so many steps; or, with `validation`, when the validation error has
       not.
-    - `test`: data `(x, y)` whose error goes into the history, with no influence.
+    - `test`: data `(x, y)` whose error, that of the fit, goes into the history, with no influence.
     - `validation`: data `(x, y)` by whose error to stop and to choose among all steps and starts.
     - `progress`: whether to draw a progress bar; by default if standard error is a terminal.
     - `throw`: whether to raise if all starts fail.
 
     **Returns:** a `Selection`: the best model, all end points, one result code and one history each.
+
+    **Example:**
+
+    >>> machine = jsvm.KernelMachine(kernel, jsvm.losses.LeastSquares(C=1.0), offset=True)
+    >>> best = jsvm.select(machine, x, y, jsvm.criteria.PRESS(), max_steps=5)
+    >>> bool(best.value < best.history.value[0, 0])
+    True
     """
     x, y, weights = prepare(criterion, model, x, y, weights)
     walks = isinstance(optimizer, GreedyWalk)

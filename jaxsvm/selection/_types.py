@@ -38,7 +38,8 @@ class Selection(eqx.Module):
 
     `model` is the best one and `value` its criterion; `best` the number of its start. `models` holds the
     end points of all starts (stacked: the leading axis of each leaf counts them), `values` their
-    criteria, `results` their codes of `jaxsvm.RESULTS`, `history` what happened on the way.
+    criteria, `results` their codes of `jaxsvm.RESULTS`, `history` what happened on the way. `x`, `y` and
+    `weights` are the data.
     """
 
     model: KernelMachine
@@ -58,11 +59,19 @@ class Selection(eqx.Module):
         return usable_starts(self.results, self.values)
 
     def fit(self, **options: Any) -> Fit:
-        """Fit the best model to the data of the selection; `options` as for `jaxsvm.fit`."""
+        """Fit the best model to the data of the selection: its MAP solution, whatever the criterion.
+
+        After a criterion of `jaxsvm.gp` the posterior is made by the function of its method, such as
+        `gp.mean_field(found.model, x, y)`.
+
+        **Arguments:** `options`, as for `jaxsvm.fit`.
+
+        **Returns:** a `Fit`.
+        """
         return fit(self.model, self.x, self.y, weights=self.weights, **options)
 
     def ensemble(self, weighting: str = "equal") -> "Ensemble":
-        """All end points that can be used, as one predictor.
+        """The fits of all end points that can be used, as one predictor.
 
         **Arguments:** `weighting`, `"equal"`, or `"criterion"` for weights proportional to
         `exp(-criterion)`, which for `LaplaceEvidence` are posterior probabilities of the end points.
@@ -114,16 +123,29 @@ def member(batch: Any, index: int) -> Any:
 
 
 class Ensemble(eqx.Module):
-    """Several fits that predict as one: the weighted mean of their latent functions."""
+    """Several fits that predict as one: the weighted mean of their latent functions.
+
+    `members` are the fits, `shares` their weights.
+    """
 
     members: tuple[Fit, ...]
     shares: Float[Array, " members"]
 
     def decision(self, x: Any) -> Float[Array, " m"]:
-        """The weighted mean of the members' latent functions at new points."""
+        """The weighted mean of the members' latent functions at new points.
+
+        **Arguments:** `x`, a matrix with one row for each point.
+
+        **Returns:** one value for each point.
+        """
         values = jnp.stack([member.decision(x) for member in self.members])
         return self.shares.astype(values.dtype) @ values
 
     def predict(self, x: Any) -> Float[Array, " m"]:
-        """Labels -1 and +1 of new points, or for a regression loss their targets."""
+        """Labels -1 and +1 of new points, or for a regression loss their targets.
+
+        **Arguments:** `x`, a matrix with one row for each point.
+
+        **Returns:** one label or target for each point.
+        """
         return as_predictions(self.members[0].model.loss, self.decision(x))

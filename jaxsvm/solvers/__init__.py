@@ -18,6 +18,10 @@ def solve(problem: Problem, start: Start, options: Options, warm: bool) -> Solut
 
     On a CPU the members of a batch are solved one after the other, each for as long as it needs;
     elsewhere in lockstep.
+
+    **Arguments:** `problem`; `start`, where to begin; `options`; `warm`, whether the start is near.
+
+    **Returns:** a `Solution`.
     """
 
     def run(problem, start):

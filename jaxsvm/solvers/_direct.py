@@ -16,6 +16,10 @@ def solve_quadratic(problem: Problem, options: Options) -> Solution:
     With the offset as in Cawley and Talbot, "Preventing over-fitting during model selection via Bayesian
     regularisation of the hyper-parameters", eqs. 7-10: `rho = M^-1 1`, `v = M^-1 y`,
     `offset = sum(v) / sum(rho)`, `dual = v - offset rho`.
+
+    **Arguments:** `problem`; `options`.
+
+    **Returns:** a `Solution`.
     """
     loss, y, gram = problem.loss, problem.y, problem.gram
     assert isinstance(loss, AbstractPiecewise)

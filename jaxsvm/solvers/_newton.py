@@ -30,6 +30,10 @@ def solve_smooth(problem: Problem, start: Start, options: Options) -> Solution:
     inverted. Each step is halved until the objective falls enough, which also keeps latent values on
     this side of a wall where the loss is infinite. Of a loss that is not convex, negative curvatures
     count as zero; the end is a stationary point.
+
+    **Arguments:** `problem`; `start`, where to begin; `options`.
+
+    **Returns:** a `Solution`.
     """
     loss, y, weights, gram = problem.loss, problem.y, problem.weights, problem.gram
     dtype = gram.dtype

@@ -10,7 +10,11 @@ from ..losses import AbstractLoss
 
 
 class Problem(eqx.Module):
-    """Minimize `sum_i weights_i L(y_i, f_i) + 1/2 f' K^-1 f`, with `f = K dual + offset`."""
+    """Minimize `sum_i weights_i L(y_i, f_i) + 1/2 f' K^-1 f`, with `f = K dual + offset`.
+
+    `gram` is K, `y` and `weights` are of the examples, `loss` is L, `has_offset` tells whether the offset is
+    free or zero.
+    """
 
     gram: Float[Array, "n n"]
     y: Float[Array, " n"]
@@ -20,14 +24,18 @@ class Problem(eqx.Module):
 
 
 class Start(NamedTuple):
-    """Where a solver begins."""
+    """Where a solver begins: `dual` coefficients and `offset`."""
 
     dual: Float[Array, " n"]
     offset: Float[Array, ""]
 
 
 class Solution(NamedTuple):
-    """Where a solver ended: no derivatives are known of it."""
+    """Where a solver ended: no derivatives are known of it.
+
+    `dual` coefficients and `offset`; which examples are `free`; `result`, a code of `jaxsvm.RESULTS`;
+    `iterations` it took, and the KKT `residual`.
+    """
 
     dual: Float[Array, " n"]
     offset: Float[Array, ""]
@@ -38,13 +46,18 @@ class Solution(NamedTuple):
 
 
 class Options(NamedTuple):
-    """How long and how exactly to solve; hashable, hence static."""
+    """How exactly (`tolerance`) and how long (`max_iterations`) to solve; hashable, hence static."""
 
     tolerance: float | None = None
     max_iterations: int = 400
 
     def tolerance_in(self, dtype) -> float:
-        """The KKT residual that is asked for: by default 1e-10 in float64, 2e-6 in float32."""
+        """The KKT residual that is asked for: by default 1e-10 in float64, 2e-6 in float32.
+
+        **Arguments:** `dtype`, of the numbers.
+
+        **Returns:** a number.
+        """
         if self.tolerance is not None:
             return self.tolerance
         return 1e-10 if dtype == jnp.float64 else 2e-6

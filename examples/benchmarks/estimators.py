@@ -1,0 +1,254 @@
+"""Estimators that tune themselves against scikit-learn's grid search: error, log loss, time.
+
+    python examples/benchmarks/estimators.py                     # 13 sets, 5 partitions: an hour
+    python examples/benchmarks/estimators.py --sets heart        # one of them
+    python examples/benchmarks/estimators.py --quick             # generated data, a minute
+    python examples/benchmarks/estimators.py --parts regression classes    # the other parts
+    python examples/benchmarks/estimators.py --show              # the tables of what has been measured
+
+`BayesianSVC()`, `LSSVC()` and `MeanFieldGPC()`, with no argument at all, against
+`GridSearchCV(make_pipeline(StandardScaler(), SVC()), ..., cv=5)` over 5 values of C (0.1 to 1000) and 9
+of gamma (2^-6 to 2^10, divided by the number of inputs), whose probabilities are those of
+`CalibratedClassifierCV` with five folds around the best of them. All in one process with one thread
+for linear algebra; seconds are those of `fit` without compilation, which is done on another partition before.
+
+`BayesianSVR()` against `GridSearchCV` over `SVR` (C, gamma and epsilon, 5 x 5 x 3) and against
+`GaussianProcessRegressor` with an ARD kernel and noise, on 1000 rows of each set (481 of Boston), tested on
+the others; intervals of 95 %. And three and ten classes: `BayesianSVC()` against the grid search on iris
+and digits.
+
+Every partition of every method is saved as it comes in `results/estimators.json`; a second call goes on.
+Needs the benchmark data (see the README on `JAXSVM_DATA`) and scikit-learn.
+"""
+
+import argparse
+import os
+import sys
+import time
+import warnings
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).parents[1] / "papers"))
+
+import jax
+import numpy as np
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_digits, load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, SVR
+from store import Store
+
+import jaxsvm as jsvm
+from jaxsvm.sklearn import LSSVC, BayesianSVC, BayesianSVR, MeanFieldGPC
+
+RESULTS = Path(__file__).parent / "results" / "estimators.json"
+SETS = (
+    "thyroid", "titanic", "heart", "breast_cancer", "banana", "twonorm", "ringnorm", "waveform",
+    "diabetis", "flare_solar", "german", "splice", "image",
+)  # fmt: skip
+ESTIMATORS = {"BayesianSVC": BayesianSVC, "LSSVC": LSSVC, "MeanFieldGPC": MeanFieldGPC}
+PEER = "GridSearchCV"
+PARTS = ("classification", "regression", "classes")
+REGRESSIONS = {"boston": 481, "abalone": 1000, "cpu_act": 1000}  # rows to train on
+REGRESSORS = ("BayesianSVR", "SVR by grid", "GaussianProcessRegressor")
+
+
+def grid_search(inputs: int) -> GridSearchCV:
+    grid = {"svc__C": np.logspace(-1, 3, 5), "svc__gamma": 4.0 ** np.arange(-3, 6) / inputs}
+    return GridSearchCV(make_pipeline(StandardScaler(), SVC()), grid, cv=5)
+
+
+def run(method: str, data, other) -> dict:
+    """Error (in %), log loss and seconds of one method on one partition."""
+    x, y, x_test, y_test = (np.asarray(part) for part in data)
+    if method == PEER:
+        begin = time.perf_counter()
+        found = grid_search(x.shape[1]).fit(x, y)
+        seconds = time.perf_counter() - begin
+        labels = found.predict(x_test)
+        calibrated = CalibratedClassifierCV(found.best_estimator_, cv=5).fit(x, y)
+        p = calibrated.predict_proba(x_test)
+        both = time.perf_counter() - begin
+    else:
+        estimator = ESTIMATORS[method]()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            if other is not None:  # for its compilation
+                estimator.fit(*(np.asarray(part) for part in other[:2]))
+            begin = time.perf_counter()
+            estimator.fit(x, y)
+        seconds = both = time.perf_counter() - begin
+        labels, p = estimator.predict(x_test), estimator.predict_proba(x_test)
+    return {
+        "error": round(100 * float(np.mean(labels != y_test)), 4),
+        "log_loss": round(float(log_loss(y_test, p)), 5),
+        "seconds": round(seconds, 3),
+        "seconds_with_probabilities": round(both, 3),
+    }
+
+
+def load(name: str, partition: int):
+    if name != "generated":
+        return jsvm.datasets.load(name, split=partition)
+    x, y = jsvm.datasets.twonorm(500, key=jax.random.key(partition))
+    return x[:60], y[:60], x[60:], y[60:]
+
+
+def run_regression(method: str, data) -> dict:
+    """Mean squared error, share of targets in 95 % intervals, and seconds."""
+    x, y, x_test, y_test = data
+    inputs = x.shape[1]
+    if method == "BayesianSVR":
+        found = BayesianSVR()
+        found.fit(x[:, :], y)  # compiled
+    elif method == "SVR by grid":
+        scale = float(np.std(y))
+        grid = {
+            "svr__C": scale * np.logspace(-1, 3, 5), "svr__gamma": 4.0 ** np.arange(-2, 3) / inputs,
+            "svr__epsilon": scale * np.array([0.01, 0.1, 0.3]),
+        }  # fmt: skip
+        found = GridSearchCV(make_pipeline(StandardScaler(), SVR()), grid, cv=5)
+    else:
+        kernel = ConstantKernel(1.0) * RBF(np.full(inputs, inputs**0.5)) + WhiteKernel(0.1)
+        regressor = GaussianProcessRegressor(kernel, normalize_y=True)
+        found = make_pipeline(StandardScaler(), regressor)
+    begin = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found.fit(x, y)
+    seconds = time.perf_counter() - begin
+    record = {"error": round(float(np.mean((found.predict(x_test) - y_test) ** 2)), 5)}
+    if method == "BayesianSVR":
+        low, high = found.predict_interval(x_test)
+    elif method == "SVR by grid":
+        low = high = np.full_like(y_test, np.nan)
+    else:
+        mean, deviation = found.predict(x_test, return_std=True)
+        low, high = mean - 1.96 * deviation, mean + 1.96 * deviation
+    inside = float(np.mean((low <= y_test) & (y_test <= high)))
+    return record | {"coverage": None if np.isnan(low).any() else round(inside, 4),
+                     "seconds": round(seconds, 3)}  # fmt: skip
+
+
+def run_classes(method: str, name: str) -> dict:
+    """Half of iris, 600 of the digits to train on."""
+    x, y = (load_iris if name == "iris" else load_digits)(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    train, test = np.split(order, [75 if name == "iris" else 600])
+    data = (x[train], y[train], x[test], y[test])
+    return run(method, data, data if method != PEER else None)
+
+
+def rows_of(name: str, partition: int):
+    x, y = (np.asarray(part) for part in jsvm.datasets.load(name))
+    if name == "abalone":
+        x = np.column_stack([np.eye(3)[x[:, 0].astype(int) + 1], x[:, 1:]])
+    order = np.random.default_rng([2026, partition]).permutation(len(y))
+    train, test = np.split(order, [REGRESSIONS[name]])
+    return x[train], y[train], x[test], y[test]
+
+
+def show_others(records: dict) -> None:
+    for part, columns in (("regression", ("error", "coverage", "seconds")),
+                          ("classes", ("error", "log_loss", "seconds"))):  # fmt: skip
+        found = {k: v for k, v in records.items() if k.startswith(part)}
+        if not found:
+            continue
+        print(f"\n{part}: means over partitions\n\n| set | method | partitions | "
+              + " | ".join(columns) + " |\n|---|---|---|---|---|---|")  # fmt: skip
+        for start in dict.fromkeys(key.rsplit("/", 1)[0] for key in found):
+            rows = [v for k, v in found.items() if k.startswith(start + "/")]
+            cells = [
+                "-" if rows[0][c] is None else f"{np.mean([row[c] for row in rows]):.4g}"
+                for c in columns
+            ]
+            _, name, method = start.split("/")
+            print(f"| {name} | {method} | {len(rows)} | " + " | ".join(cells) + " |")
+
+
+def show(records: dict) -> None:
+    records = {k: v for k, v in records.items() if k.count("/") == 2}
+    methods = [m for m in (*ESTIMATORS, PEER) if any(f"/{m}/" in key for key in records)]
+    print("Means over partitions: error in %, log loss in nats, seconds of `fit`\n")
+    print("| set | partitions | " + " | ".join(f"{m} | log loss | s" for m in methods) + " |")
+    print("|---|---|" + "---|---|---|" * len(methods))
+    means = {}
+    for name in dict.fromkeys(key.split("/")[0] for key in records):
+        rows = {m: [v for k, v in records.items() if k.startswith(f"{name}/{m}/")] for m in methods}
+        if not all(rows.values()):
+            continue
+        means[name] = {
+            m: [float(np.mean([row[what] for row in rows[m]])) for what in rows[m][0]]
+            for m in methods
+        }
+        cells = [
+            f"{e:.2f} | {loss:.4f} | {s:.2f}" for e, loss, s, _ in (means[name][m] for m in methods)
+        ]
+        count = min(len(found) for found in rows.values())
+        print(f"| {name} | {count} | " + " | ".join(cells) + " |")
+    if not means or PEER not in methods:
+        return
+    table = np.array([[means[name][m] for m in methods] for name in means])
+    peer = table[:, methods.index(PEER)]
+    print("\n| method | mean error | mean log loss | sets of lower error | sets of lower log loss |"
+          " time over the peer's (geometric mean) | largest |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|")
+    for place, method in enumerate(methods):
+        own = table[:, place]
+        ratios = own[:, 2] / peer[:, 2]
+        print(
+            f"| {method} | {own[:, 0].mean():.2f} | {own[:, 1].mean():.4f} | "
+            f"{np.sum(own[:, 0] < peer[:, 0])} of {len(own)} | "
+            f"{np.sum(own[:, 1] < peer[:, 1])} of {len(own)} | "
+            f"{np.exp(np.log(ratios).mean()):.2f} | {ratios.max():.2f} |"
+        )
+
+
+def main(arguments=None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
+    parser.add_argument("--methods", nargs="+", default=(*ESTIMATORS, PEER))
+    parser.add_argument("--partitions", type=int, default=5)
+    parser.add_argument("--parts", nargs="+", default=["classification"], choices=PARTS)
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--quick", action="store_true", help="generated data, nothing saved")
+    parser.add_argument("--show", action="store_true", help="compute nothing")
+    chosen = parser.parse_args(arguments)
+    if chosen.quick:
+        chosen.sets, chosen.partitions, chosen.methods = ["generated"], 1, ["LSSVC", PEER]
+        chosen.output = None if chosen.output == RESULTS else chosen.output
+    store = Store(chosen.output, "examples/benchmarks/estimators.py")
+    wanted = () if chosen.show else chosen.parts
+    if "regression" in wanted:
+        for name in REGRESSIONS:
+            for method in REGRESSORS:
+                for partition in range(chosen.partitions):
+                    key = f"regression/{name}/{method}/{partition:02d}"
+                    data = rows_of(name, partition)
+                    print(key, store.compute(key, lambda: run_regression(method, data)), flush=True)
+    if "classes" in wanted:
+        for name in ("iris", "digits"):
+            for method in ("BayesianSVC", PEER):
+                key = f"classes/{name}/{method}/00"
+                print(key, store.compute(key, lambda: run_classes(method, name)), flush=True)
+    for name in chosen.sets if "classification" in wanted else []:
+        for method in chosen.methods:
+            for partition in range(chosen.partitions):
+                # the first of each set has to be compiled; so for it another partition goes before
+                other = load(name, chosen.partitions) if partition == 0 else None
+                key = f"{name}/{method}/{partition:02d}"
+                record = store.compute(key, lambda: run(method, load(name, partition), other))
+                print(f"{key:32s} {record}", flush=True)
+    show(store.records)
+    show_others(store.records)
+
+
+if __name__ == "__main__":
+    main()

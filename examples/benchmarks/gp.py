@@ -1,0 +1,118 @@
+"""What Gaussian process classification costs, as ratios measured in the same run.
+
+    python examples/benchmarks/gp.py            # a minute
+    python examples/benchmarks/gp.py --quick    # small sizes: whether it runs at all
+
+- Laplace's approximation with one lengthscale for each input, selected by its evidence on Twonorm,
+  against scikit-learn's `GaussianProcessClassifier` from the same start: both the time and the evidence.
+- Naive mean field against the fit of a support vector machine with the same kernel.
+- Expectation propagation against Laplace's approximation: a posterior, and the evidence with gradient.
+
+Compilation is not counted: every time is of a call after a first one. All run on one thread of
+linear algebra.
+"""
+
+import argparse
+import time
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import RBF as SklearnRBF
+from sklearn.gaussian_process.kernels import ConstantKernel
+from threadpoolctl import threadpool_limits
+
+import jaxsvm as jsvm
+from jaxsvm import gp, kernels, losses
+
+
+def best_time(function, repeats: int) -> float:
+    jax.block_until_ready(function())
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        jax.block_until_ready(function())
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def machine(loss, inputs: int):
+    return jsvm.KernelMachine(kernels.RBF(jnp.full(inputs, 4.0), 2.0), loss)
+
+
+def selection(x, y, max_steps: int, repeats: int) -> None:
+    print(f"\nSelection by the Laplace evidence, ARD, Twonorm, n = {len(y)}")
+    inputs = x.shape[1]
+    model = jsvm.freeze(machine(losses.Logistic(), inputs), "loss.C")
+    bounds = {"kernel.lengthscale": (1e-5, 1e5), "kernel.variance": (1e-5, 1e5)}
+
+    def select():
+        return jsvm.select(
+            model, x, y, gp.Laplace(), bounds=bounds, max_steps=max_steps, progress=False
+        )
+
+    found = select()
+    ours = best_time(lambda: select().value, repeats)
+    kernel = ConstantKernel(2.0) * SklearnRBF(np.full(inputs, 4.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of lengthscales at their bound
+        begin = time.perf_counter()
+        theirs = GaussianProcessClassifier(kernel).fit(np.asarray(x), np.asarray(y))
+        reference = time.perf_counter() - begin
+    known = theirs.log_marginal_likelihood_value_
+    print(f"  jaxsvm        {ours:7.2f} s   log evidence {-float(found.value):9.3f}   "
+          f"{int(found.history.steps[0])} steps")  # fmt: skip
+    print(f"  scikit-learn  {reference:7.2f} s   log evidence {known:9.3f}")
+    print(f"  ratio {reference / ours:.1f} (to reach: 5 at the same evidence)")
+
+
+def mean_field(x, y, repeats: int) -> None:
+    inputs = x.shape[1]
+    print(f"\nNaive mean field against the fit of a support vector machine, n = {len(y)}")
+    svm, process = machine(losses.Hinge(1.0), inputs), machine(losses.Probit(1.0), inputs)
+    reference = best_time(lambda: jsvm.fit(svm, x, y).dual, repeats)
+    print(f"  jaxsvm.fit, hinge                  {1e3 * reference:8.1f} ms")
+    for method in ("newton", "adaptive"):
+        found = gp.mean_field(process, x, y, method=method)
+        ours = best_time(lambda m=method: gp.mean_field(process, x, y, method=m).dual, repeats)
+        label = f"gp.mean_field, {method}"
+        print(f"  {label:34s} {1e3 * ours:8.1f} ms   ratio {ours / reference:6.1f}   "
+              f"{int(found.iterations)} iterations")  # fmt: skip
+
+
+def propagation(x, y, repeats: int) -> None:
+    print(f"\nExpectation propagation against Laplace's approximation, probit labels, n = {len(y)}")
+    model = machine(losses.Probit(1.0), x.shape[1])
+    posteriors = (
+        lambda: gp.laplace(model, x, y).curvature,
+        lambda: gp.expectation_propagation(model, x, y).mean,
+    )
+    gradients = []
+    for criterion in (gp.Laplace(), gp.ExpectationPropagation()):
+        both = jax.jit(jax.value_and_grad(lambda m, x, y, c=criterion: c(m, x, y, throw=False)))
+        gradients.append(lambda both=both: both(model, x, y))
+    for label, pair in (("posterior", posteriors), ("evidence and gradient", gradients)):
+        one, other = (best_time(function, repeats) for function in pair)
+        print(f"  {label:22s} Laplace {1e3 * one:8.1f} ms   EP {1e3 * other:8.1f} ms   "
+              f"ratio {other / one:5.1f}")  # fmt: skip
+
+
+def main(arguments=None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args(arguments).quick
+    examples, repeats = (40, 1) if quick else (400, 3)
+    with jax.enable_x64(True), threadpool_limits(1):
+        x, y = jsvm.datasets.twonorm(examples, key=jax.random.key(0))
+        if quick:
+            x = x[:, :2]
+        selection(x, y, 5 if quick else 100, repeats)
+        if not quick:
+            mean_field(x, y, repeats)
+            propagation(x, y, repeats)
+
+
+if __name__ == "__main__":
+    main()

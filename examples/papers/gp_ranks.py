@@ -1,0 +1,125 @@
+"""Comparing classifiers over several data sets: mean ranks, signed ranks, z statistics, and their plot.
+
+Cawley and Talbot, "Preventing over-fitting during model selection via Bayesian regularisation of the
+hyper-parameters", sec. 3; Demsar, "Statistical comparisons of classifiers over multiple data sets".
+Scores are given as `{method: {set: [one for each partition]}}`, smaller is better.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import rankdata, studentized_range, wilcoxon
+
+
+def mean_and_error(values) -> tuple[float, float]:
+    """The mean and its standard error, NaN for a single value."""
+    values = np.asarray(values, float)
+    spread = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+    return float(values.mean()), float(spread)
+
+
+def means(scores, sets) -> np.ndarray:
+    """Mean scores, one row for each method and one column for each set."""
+    return np.array([[np.mean(scores[m][n]) for n in sets] for m in scores])
+
+
+def mean_ranks(scores, sets) -> dict[str, float]:
+    """The rank of each method among all, averaged over the sets; ties share their ranks."""
+    ranks = rankdata(means(scores, sets), axis=0)
+    return {m: float(r) for m, r in zip(scores, ranks.mean(axis=1), strict=True)}
+
+
+def z_statistic(first, second) -> float:
+    """The difference of the means in combined standard errors, positive if the first is better."""
+    (x, e_x), (y, e_y) = mean_and_error(first), mean_and_error(second)
+    return (y - x) / np.hypot(e_x, e_y) if np.hypot(e_x, e_y) > 0 else 0.0
+
+
+def critical_difference(methods: int, sets: int) -> float:
+    """Nemenyi's: mean ranks of two methods differ at the 95 % level if by more than this."""
+    quantile = studentized_range.ppf(0.95, methods, np.inf) / np.sqrt(2)
+    return float(quantile * np.sqrt(methods * (methods + 1) / (6 * sets)))
+
+
+def table(scores, sets, counts, digits: int) -> str:
+    """Means and standard errors of each method on each set, their mean, and the mean rank."""
+    lines = [
+        "| set | partitions | " + " | ".join(scores) + " |",
+        "|---|---|" + "---|" * len(scores),
+    ]
+    for name, count in zip(sets, counts, strict=True):
+        cells = []
+        for method in scores:
+            mean, spread = mean_and_error(scores[method][name])
+            error = "" if np.isnan(spread) else f" ± {spread:.{digits}f}"
+            cells.append(f"{mean:.{digits}f}{error}")
+        lines.append(f"| {name} | {count} | {' | '.join(cells)} |")
+    averages = means(scores, sets).mean(axis=1)
+    lines.append("| mean | | " + " | ".join(f"{a:.{digits}f}" for a in averages) + " |")
+    ranks = mean_ranks(scores, sets)
+    lines.append("| mean rank | | " + " | ".join(f"{r:.1f}" for r in ranks.values()) + " |")
+    return "\n".join(lines)
+
+
+def comparisons(scores, sets) -> str:
+    """For each pair: on how many sets one is better or worse by z > 1.64, and p of the signed ranks."""
+    averages = dict(zip(scores, means(scores, sets), strict=True))
+    lines = ["| | " + " | ".join(scores) + " |", "|---|" + "---|" * len(scores)]
+    for row in scores:
+        cells = []
+        for column in scores:
+            if row == column:
+                cells.append("")
+                continue
+            z = np.array([z_statistic(scores[row][n], scores[column][n]) for n in sets])
+            difference = averages[row] - averages[column]
+            p = wilcoxon(difference).pvalue if np.any(difference != 0) else 1.0
+            cells.append(f"{np.sum(z > 1.64)} / {np.sum(z < -1.64)}, {p:.2f}")
+        lines.append(f"| {row} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def groups(ranks: dict[str, float], difference: float) -> list[tuple[float, float]]:
+    """First and last rank of each largest group in which no two ranks are further apart than that."""
+    ordered = sorted(ranks.values())
+    found: list[tuple[float, float]] = []
+    for low in ordered:
+        high = max(r for r in ordered if r <= low + difference)
+        if high > low and (not found or high > found[-1][1]):
+            found.append((low, high))
+    return found
+
+
+def draw(ranks: dict[str, float], difference: float, path: Path) -> None:
+    """The critical-difference plot: mean ranks on a line, bars under methods that do not differ."""
+    from matplotlib import pyplot
+
+    ordered = sorted(ranks.items(), key=lambda item: item[1])
+    half = (len(ordered) + 1) // 2
+    bars = groups(ranks, difference)
+    figure, axes = pyplot.subplots(figsize=(8, 0.34 * half + 1.2), layout="constrained")
+    top = len(ordered)
+    axes.hlines(0, 1, top, color="black")
+    for tick in range(1, top + 1):
+        axes.vlines(tick, 0, 0.15, color="black")
+        axes.text(tick, 0.25, str(tick), ha="center", va="bottom", fontsize=8)
+    lowest = -0.35 * len(bars) - 0.5
+    for i, (name, rank) in enumerate(ordered):
+        left = i < half
+        level = lowest - 0.8 * (i if left else top - 1 - i)
+        side = 0.6 if left else top + 0.4
+        axes.plot([rank, rank, side], [0, level, level], color="0.4", linewidth=0.8)
+        label = f"{name} ({rank:.1f})"
+        axes.text(
+            side, level, f" {label} ", ha="right" if left else "left", va="center", fontsize=8
+        )
+    for i, (low, high) in enumerate(bars):
+        axes.hlines(-0.35 * (i + 1), low - 0.05, high + 0.05, color="black", linewidth=3)
+    axes.hlines(1.4, 1, 1 + difference, color="black", linewidth=1.5)
+    axes.text(
+        1 + difference / 2, 1.5, f"critical difference {difference:.2f}", ha="center", fontsize=8
+    )
+    axes.set(xlim=(-2.5, top + 3.5), ylim=(lowest - 0.8 * half - 0.3, 2.3))
+    axes.axis("off")
+    figure.savefig(path, dpi=100)
+    pyplot.close(figure)

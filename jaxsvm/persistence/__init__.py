@@ -1,0 +1,31 @@
+"""Saving and loading: models, fits, and structures of them, in files that hold data and no code.
+
+A file is a zip archive without compression, which any tool for zip archives opens:
+
+- `jaxsvm.json`, first: `{"format": "jaxsvm", "version": 1, "jaxsvm": version of the writer, "arrays": how
+  many, "thing": description}`.
+- `arrays/0.npy`, `arrays/1.npy`, ...: the arrays, in NumPy's format, by rows, none of Python objects.
+- The archive's comment, which ends the file: `jaxsvm sha256 ` and the SHA-256 of all bytes before the 64
+  digits, so that no byte of the file can change unnoticed. It tells accidents; it is no signature.
+
+In a description, numbers, text, true, false and null stand for themselves and a list for a list. All else is
+an object with one of these keys:
+
+| key | what it is |
+|---|---|
+| `float` | a number that JSON does not have: `"nan"`, `"inf"`, `"-inf"` |
+| `tuple`, `dict` | the entries; pairs of keys and values |
+| `array` | the number of an array; `as` tells whether it is of `jax`, of `numpy`, or a NumPy `scalar` |
+| `class` | a class of this library or of `equinox.nn` by its public name, and its `fields` |
+| `frozen` | a frozen parameter: the number of its array |
+| `result` | a code of `jaxsvm.RESULTS` by its name |
+| `function` | a function of JAX that is common in networks, such as `jax.numpy.tanh` |
+| `yours` | a user's function, or with `fields` a user's class, by its name in the user's module |
+
+Loading looks classes and functions up in fixed lists, or by name in what the caller passes; it sets fields
+and calls none of them.
+"""
+
+from ._container import FileError as FileError
+from ._files import load as load
+from ._files import save as save

@@ -1,0 +1,195 @@
+"""The file itself: a zip archive of arrays and one description, written whole, verified to the last byte."""
+
+import hashlib
+import io
+import json
+import math
+import os
+import secrets
+import struct
+import warnings
+import zipfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FORMAT = "jaxsvm"
+VERSION = 1
+MANIFEST = "jaxsvm.json"
+SEAL = b"jaxsvm sha256 "
+_DIGITS = 64
+_BEFORE_NAME = 30  # bytes of a zip archive before the name of its first member
+_TIME = (1980, 1, 1, 0, 0, 0)  # the same for all, so that the same thing gives the same file
+
+_DAMAGE = (
+    zipfile.BadZipFile,
+    struct.error,
+    OSError,
+    EOFError,
+    KeyError,
+    TypeError,
+    ValueError,
+    OverflowError,
+    MemoryError,
+    RuntimeError,  # of encryption, of methods that are not there, of endless nesting
+    SyntaxError,
+    Warning,
+)
+
+
+class FileError(ValueError):
+    """A file that cannot be read or written, or is not what it should be; the message says why."""
+
+
+def is_storable(dtype: np.dtype) -> bool:
+    """Whether arrays of that type are plain numbers, truth values or text, the same on all machines."""
+    if dtype.kind == "f":
+        return dtype.itemsize in (2, 4, 8)
+    if dtype.kind == "c":
+        return dtype.itemsize in (8, 16)
+    return dtype.kind in "biuSU"
+
+
+def write(path: Path, manifest: dict[str, Any], arrays: Sequence[np.ndarray]) -> None:
+    """Write a file whole, or leave what is there as it is."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        text = json.dumps(manifest, allow_nan=False, separators=(",", ":"))
+        archive.writestr(zipfile.ZipInfo(MANIFEST, _TIME), text)
+        for place, array in enumerate(arrays):
+            member = io.BytesIO()
+            np.lib.format.write_array(member, array, allow_pickle=False)
+            archive.writestr(zipfile.ZipInfo(_member(place), _TIME), member.getbuffer())
+        archive.comment = SEAL + b"0" * _DIGITS
+    content = stream.getbuffer()[:-_DIGITS]
+    digest = hashlib.sha256(content).hexdigest().encode()
+
+    target = Path(os.path.realpath(path))  # a link stays a link
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.partial")
+    try:
+        try:
+            with temporary.open("xb") as file:
+                file.write(content)
+                file.write(digest)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        finally:
+            with suppress(OSError):  # after the replacement there is none
+                temporary.unlink()
+    except OSError as error:
+        raise FileError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """The manifest and the arrays of a file, after all checks that need no knowledge of their meaning."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise FileError(f"{path} is not there") from error
+    except (OSError, ValueError) as error:  # a folder, no permission, a name that cannot be
+        raise FileError(f"{path} cannot be read: {error}") from error
+    _verify(path, content)
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = _members(archive, len(content))
+        manifest = json.loads(members.pop(MANIFEST), parse_constant=_refuse_constant)
+    except _DAMAGE as error:
+        raise FileError(f"{path} is damaged: {error}") from error
+    _check_version(path, manifest)
+    try:
+        count = manifest["arrays"]
+        if not isinstance(count, int) or set(members) != {_member(i) for i in range(count)}:
+            raise ValueError("its list of arrays is not what it holds")
+        return manifest, [_array(members[_member(place)]) for place in range(count)]
+    except _DAMAGE as error:
+        raise FileError(f"{path} is damaged: {error}") from error
+
+
+def _member(place: int) -> str:
+    return f"arrays/{place}.npy"
+
+
+def _verify(path: Path, content: bytes) -> None:
+    name = content[_BEFORE_NAME : _BEFORE_NAME + len(MANIFEST)]
+    if not content.startswith(b"PK\x03\x04") or name != MANIFEST.encode():
+        raise FileError(
+            f"{path} is {'empty' if not content else 'not a file of jaxsvm'}: `jaxsvm.load` reads what "
+            "`jaxsvm.save` has written"
+        )
+    seal = content[-_DIGITS - len(SEAL) : -_DIGITS]
+    if seal != SEAL:
+        raise FileError(f"{path} is truncated: its end is missing")
+    digest = hashlib.sha256(memoryview(content)[:-_DIGITS]).hexdigest().encode()
+    if content[-_DIGITS:] != digest:
+        raise FileError(f"{path} has been altered: its contents and its checksum do not agree")
+
+
+def _members(archive: zipfile.ZipFile, size: int) -> dict[str, bytes]:
+    """All members by name; none is compressed, so together they are no larger than the file."""
+    infos = archive.infolist()
+    if len({info.filename for info in infos}) != len(infos):
+        raise ValueError("two members have the same name")
+    for info in infos:
+        if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
+            raise ValueError(f"{info.filename!r} is compressed")
+    if sum(info.file_size for info in infos) > size:
+        raise ValueError("its members overlap")
+    return {info.filename: archive.read(info) for info in infos}
+
+
+def _refuse_constant(name: str):
+    raise ValueError(f"{name} is not JSON")
+
+
+def _check_version(path: Path, manifest: Any) -> None:
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise FileError(f"{path} is not a file of jaxsvm: its description says nothing of it")
+    version = manifest.get("version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise FileError(f"{path} is damaged: {version!r} is no version of the format")
+    if version > VERSION:
+        raise FileError(
+            f"{path} has version {version} of the format and was written by jaxsvm "
+            f"{manifest.get('jaxsvm')}; this jaxsvm reads versions up to {VERSION}: install a newer one"
+        )
+
+
+def _array(member: bytes) -> np.ndarray:
+    """An array, whose declared size is compared with what is there before any memory is taken."""
+    stream = io.BytesIO(member)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        version = np.lib.format.read_magic(stream)
+        if version == (1, 0):
+            shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
+        elif version == (2, 0):
+            shape, by_columns, dtype = np.lib.format.read_array_header_2_0(stream)
+        else:
+            raise ValueError(f"an array has the version {version}")
+    if dtype.names is not None or dtype.subdtype is not None or not is_storable(dtype):
+        raise ValueError(f"an array has the type {dtype}")
+    if by_columns or not all(isinstance(n, int) and n >= 0 for n in shape):
+        raise ValueError(f"an array has the shape {shape}")
+    data = memoryview(member)[stream.tell() :]
+    if math.prod(shape) * dtype.itemsize != len(data):
+        raise ValueError(f"an array of shape {shape} and type {dtype} has {len(data)} bytes")
+    array = np.empty(shape, dtype)  # memory of its own, aligned and writable
+    if len(data):
+        array.reshape(-1).view(np.uint8)[:] = np.frombuffer(data, np.uint8)
+    _check_values(array)
+    return array
+
+
+def _check_values(array: np.ndarray) -> None:
+    """Raise for bits that are no value of the type; NumPy itself would find out later, or never."""
+    flat = array.reshape(-1)
+    if array.dtype.kind == "b" and (flat.view(np.uint8) > 1).any():
+        raise ValueError("a truth value is neither true nor false")
+    if array.dtype.kind == "U" and array.size and array.dtype.itemsize:
+        points = flat.view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+        if (points > 0x10FFFF).any():
+            raise ValueError("a text has a character that is none")

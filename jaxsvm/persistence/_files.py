@@ -1,0 +1,75 @@
+"""`save` and `load`."""
+
+import os
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ._container import FORMAT, VERSION, FileError, read, write
+from ._describe import Describer
+from ._rebuild import Rebuilder
+
+
+def save(path: str | os.PathLike[str], thing: Any) -> None:
+    """Write a model, a fit, or a structure of them to a file that holds data and no code.
+
+    All numbers are kept bit for bit, frozen parameters stay frozen. The file is written whole or not at
+    all: a failure leaves what was there. The format is described in `jaxsvm.persistence`.
+
+    **Arguments:**
+
+    - `path`: of the file; one that is there is replaced.
+    - `thing`: a `KernelMachine`, a kernel, a loss, a `Fit`, a posterior, a `Selection`, or lists, tuples
+      and dictionaries of these, of numbers, text and arrays. Functions and classes of your own (in `Custom`
+      and `Transform` kernels) are saved by name, so they must stand at the top level of a module;
+      networks of `equinox.nn` are saved as they are.
+
+    **Returns:** nothing; raises `FileError` where the file cannot be written, `TypeError` or `ValueError`
+    for what cannot be saved.
+
+    **Example:**
+
+    >>> jsvm.save("model.jsvm", model)
+    >>> bool(jsvm.load("model.jsvm") == model)
+    True
+    """
+    describer = Describer()
+    description = describer.describe(thing)
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "jaxsvm": version("jaxsvm"),
+        "arrays": len(describer.arrays),
+        "thing": description,
+    }
+    write(Path(path), manifest, describer.arrays)
+
+
+def load(path: str | os.PathLike[str], module: Any = None) -> Any:
+    """Read what `save` has written.
+
+    Nothing of the file is executed: classes of this library are rebuilt field by field, and names of
+    your own functions and classes are looked up in what you pass.
+
+    **Arguments:**
+
+    - `path`: of the file.
+    - `module`: where your own functions and classes are: a module, a mapping such as `globals()`, or any
+      object that has them as attributes. Needed only where the file names some.
+
+    **Returns:** the model, fit or structure; raises `FileError` for a file that is missing, truncated,
+    altered, of another kind, of a newer version, or names what is not known.
+
+    **Example:**
+
+    >>> jsvm.save("results.jsvm", {"fit": jsvm.fit(model, x, y), "inputs": ["height", "weight"]})
+    >>> back = jsvm.load("results.jsvm")
+    >>> back["inputs"], back["fit"].predict(x).shape
+    (['height', 'weight'], (30,))
+    """
+    place = Path(path)
+    manifest, arrays = read(place)
+    try:
+        return Rebuilder(arrays, module).rebuild(manifest.get("thing"))
+    except FileError as error:
+        raise FileError(f"{place} cannot be loaded: {error}") from error

@@ -1,0 +1,177 @@
+"""From descriptions to things: what is read from a file, with nothing of it called."""
+
+import dataclasses
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._parameters import Frozen, _Constant
+from .._results import RESULTS
+from ..kernels._custom import Callable, _Static
+from ._checks import problem_of
+from ._container import FileError
+from ._describe import DEEPEST
+from ._known import classes, functions, is_named_tuple
+
+
+class Rebuilder:
+    """Rebuilds things from their descriptions.
+
+    **Arguments:** `arrays`, those of the file; `module`, where names of the user's own functions and
+    classes are looked up: a module, a mapping, or any object with attributes.
+    """
+
+    def __init__(self, arrays: Sequence[np.ndarray], module: Any):
+        self._arrays = arrays
+        self._module = module
+
+    def rebuild(self, node: Any, *, depth: int = 0, partial: bool = False) -> Any:
+        """The thing of a description.
+
+        **Arguments:** `node`, the description; `depth`, levels of nesting above it; `partial`, whether
+        modules may lack values.
+
+        **Returns:** the thing; a `FileError` for a description that is none.
+        """
+        if depth > DEEPEST:
+            raise FileError("its description is nested too deeply")
+        if node is None or isinstance(node, bool | int | float | str):
+            return node
+        deeper = {"depth": depth + 1, "partial": partial}
+        if isinstance(node, list):
+            return [self.rebuild(entry, **deeper) for entry in node]
+        keys = set(node)
+        if keys == {"float"} and node["float"] in ("nan", "inf", "-inf"):
+            return float(node["float"])
+        if keys == {"tuple"} and isinstance(node["tuple"], list):
+            return tuple(self.rebuild(entry, **deeper) for entry in node["tuple"])
+        if keys == {"dict"} and isinstance(node["dict"], list):
+            return self._dict(node["dict"], deeper)
+        if keys == {"array", "as"}:
+            return self._array(self._numbered(node["array"]), node["as"])
+        if keys == {"frozen"}:
+            return Frozen(_Constant(self._supported(self._numbered(node["frozen"]))))
+        if keys == {"result"}:
+            return self._known(RESULTS.__members__, node["result"], "result")
+        if keys == {"class", "fields"} and isinstance(node["fields"], dict):
+            return self._object(node["class"], node["fields"], deeper)
+        if keys == {"function"}:
+            return self._known(functions(), node["function"], "function")
+        if keys == {"yours"}:
+            return self._own(node["yours"], wants_class=False)
+        if keys == {"yours", "fields"} and isinstance(node["fields"], dict):
+            cls = self._own(node["yours"], wants_class=True)
+            return self._module_of(cls, node["yours"], node["fields"], deeper)
+        raise FileError(f"its description has an entry that means nothing: {sorted(keys)}")
+
+    def _dict(self, pairs, deeper):
+        found = {}
+        for pair in pairs:
+            if not isinstance(pair, list) or len(pair) != 2:
+                raise FileError("a dictionary in it is not made of pairs")
+            key = self.rebuild(pair[0])
+            if not isinstance(key, str | int | float | bool | None) or key in found:
+                raise FileError("a dictionary in it has a key twice, or one that cannot be")
+            found[key] = self.rebuild(pair[1], **deeper)
+        return found
+
+    def _numbered(self, number) -> np.ndarray:
+        if type(number) is not int or not 0 <= number < len(self._arrays):
+            raise FileError(f"it has no array {number!r}")
+        return self._arrays[number]
+
+    def _array(self, array: np.ndarray, kind):
+        if kind == "numpy":
+            return array
+        if kind == "scalar" and array.ndim == 0:
+            return array[()]
+        if kind != "jax" or array.dtype.kind not in "biufc":
+            raise FileError(f"it has an array of {array.dtype} for {kind!r}")
+        return jnp.asarray(self._supported(array.astype(array.dtype.newbyteorder("="))))
+
+    def _supported(self, array: np.ndarray) -> np.ndarray:
+        """The array itself, if JAX keeps its type at present."""
+        if array.dtype.kind not in "biufc":
+            raise FileError(f"it has a parameter of {array.dtype}")
+        if jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:
+            raise FileError(
+                f"it holds numbers of type {array.dtype}, which JAX would cut to half their length: "
+                "`jax.config.update('jax_enable_x64', True)` before loading"
+            )
+        return array
+
+    def _object(self, name, fields, deeper):
+        if name == "kernels.Callable":
+            return self._callable(fields, deeper["depth"])
+        cls = self._known(classes(), name, "class")
+        if not is_named_tuple(cls):
+            return self._module_of(cls, name, fields, deeper)
+        named = cast(Any, cls)
+        self._check_names(name, fields, named._fields)
+        return named._make(self.rebuild(fields[field], **deeper) for field in named._fields)
+
+    def _module_of(self, cls, name, fields, deeper):
+        """A module whose fields are set as they are: its constructor is not called."""
+        self._check_names(name, fields, [field.name for field in dataclasses.fields(cls)])
+        module = object.__new__(cls)
+        for field, node in fields.items():
+            object.__setattr__(module, field, self.rebuild(node, **deeper))
+        ours = classes().get(name) is cls and not name.startswith("equinox.")
+        if ours and not deeper["partial"] and (problem := problem_of(module)):
+            raise FileError(f"it has a {name} that cannot be: {problem}")
+        return module
+
+    def _callable(self, fields, depth):
+        self._check_names("kernels.Callable", fields, ("function", "parameters", "static"))
+        halves = {"depth": depth, "partial": True}
+        function, parameters, static = (
+            self.rebuild(fields[name], **halves) for name in ("function", "parameters", "static")
+        )
+        whole = static if function is None else function
+        if not callable(whole):
+            raise FileError("it has a custom kernel without a function")
+        rebuilt = object.__new__(Callable)
+        object.__setattr__(rebuilt, "parameters", parameters)
+        object.__setattr__(rebuilt, "rest", (function, _Static(static)))
+        object.__setattr__(rebuilt, "is_function", function is not None)
+        return rebuilt
+
+    @staticmethod
+    def _check_names(name, fields, wanted):
+        if set(fields) != set(wanted):
+            raise FileError(
+                f"a {name} has the fields {', '.join(wanted)}, but the file has {', '.join(fields)}"
+            )
+
+    @staticmethod
+    def _known(known: Mapping[str, Any], name, what):
+        if not isinstance(name, str) or name not in known:
+            raise FileError(f"it names the {what} {name!r}, which this jaxsvm does not know")
+        return known[name]
+
+    def _own(self, name, *, wants_class: bool):
+        what = "class" if wants_class else "function"
+        if not isinstance(name, str) or not name.isidentifier() or name.startswith("__"):
+            raise FileError(f"it names the {what} {name!r}, which is no name")
+        if self._module is None:
+            raise FileError(
+                f"it was saved with a {what} of your own, `{name}`: pass the module that has it, "
+                "`jaxsvm.load(path, module=...)`, or a dictionary with it"
+            )
+        mapping = isinstance(self._module, Mapping)
+        found = self._module.get(name) if mapping else getattr(self._module, name, None)
+        if found is None:
+            raise FileError(f"it was saved with the {what} `{name}`, which `module` does not have")
+        if wants_class:
+            fits = inspect.isclass(found) and issubclass(found, eqx.Module)
+        else:
+            fits = callable(found) and not inspect.isclass(found)
+        if not fits:
+            wanted = "a subclass of `eqx.Module`" if wants_class else "a function"
+            raise FileError(f"`{name}` in `module` is not {wanted}")
+        return found

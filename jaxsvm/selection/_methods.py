@@ -1,0 +1,69 @@
+"""The methods of model selection by name: a loss, whether it has a free offset, and a criterion."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..criteria import (
+    GACV,
+    PRESS,
+    AbstractCriterion,
+    CrossValidation,
+    LaplaceEvidence,
+    LinearResponse,
+    RadiusMargin,
+    Regularized,
+    Span,
+    priors,
+)
+from ..kernels import AbstractKernel
+from ..losses import AbstractLoss, Hinge, LeastSquares, SquaredHinge
+from ..machine import KernelMachine
+
+
+class Method(NamedTuple):
+    """How a classifier is tuned.
+
+    `loss` makes the loss from its penalty C; `criterion` from the name of the lengthscales what is
+    minimized; `offset` tells whether the machine has a free offset, else it has a `Constant` kernel;
+    `description` is for people to read.
+    """
+
+    loss: Callable[[float], AbstractLoss]
+    criterion: Callable[[str], AbstractCriterion]
+    offset: bool
+    description: str
+
+    def machine(self, kernel: AbstractKernel) -> KernelMachine:
+        """A machine with this kernel, its offset, and a penalty of one.
+
+        **Arguments:** `kernel`, without an offset of its own.
+
+        **Returns:** a `KernelMachine`.
+        """
+        return KernelMachine(kernel if self.offset else kernel + 0.1, self.loss(1.0), self.offset)
+
+
+def _with_prior(lengthscale: str) -> AbstractCriterion:
+    return Regularized(PRESS(), priors.Gaussian(), lengthscale, priors.relevance)
+
+
+METHODS = {
+    "laplace": Method(Hinge, lambda _: LaplaceEvidence(), False,
+                      "the Laplace approximation of the evidence (hinge)"),
+    "laplace2": Method(SquaredHinge, lambda _: LaplaceEvidence(), False,
+                       "the same for the squared hinge"),
+    "gacv": Method(Hinge, lambda _: GACV(), False,
+                   "generalized approximate cross-validation (hinge)"),
+    "span": Method(SquaredHinge, lambda _: Span(), False,
+                   "the smoothed span estimate of the leave-one-out error (squared hinge)"),
+    "radius": Method(SquaredHinge, lambda _: RadiusMargin(), False,
+                     "the radius-margin bound (squared hinge)"),
+    "response": Method(Hinge, lambda _: LinearResponse("smooth"), False,
+                       "leave-one-out by linear response, smoothed (hinge)"),
+    "cv": Method(Hinge, lambda _: CrossValidation(5, "smooth"), False,
+                 "five-fold cross-validation, smoothed (hinge)"),
+    "press": Method(LeastSquares, lambda _: PRESS(), True,
+                    "leave-one-out squared error (least squares)"),
+    "press-prior": Method(LeastSquares, _with_prior, True,
+                          "the same with a prior over relevances (least squares)"),
+}  # fmt: skip

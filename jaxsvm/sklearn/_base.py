@@ -1,0 +1,106 @@
+"""What classifiers and regressors have in common: parameters, data that are checked, words of warning."""
+
+import warnings
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from .._parameters import parameters
+from .._results import RESULTS
+from ..machine import KernelMachine
+from ._data import Scaling, scaling
+
+MOST_EXAMPLES = 20_000  # of which the kernel matrix takes 3.2 GB
+
+
+class AbstractEstimator(BaseEstimator):
+    """Parameters and data are checked in the words of their users."""
+
+    # set by the constructors of all estimators
+    standardize: bool
+    max_iter: int
+    tol: float
+    max_examples: int
+    random_state: Any
+    verbose: bool
+    n_features_in_: int
+
+    def _check_counts(self, **counts: Any) -> None:
+        counts |= {"max_iter": self.max_iter, "max_examples": self.max_examples}
+        for name, value in counts.items():
+            whole = isinstance(value, Integral) and not isinstance(value, bool)
+            if not (whole and int(value) >= 1):
+                raise ValueError(f"`{name}` must be a positive whole number, but is {value!r}")
+        if not (isinstance(self.tol, Real) and self.tol > 0):
+            raise ValueError(f"`tol` must be positive, but is {self.tol!r}")
+        if self.max_examples < 10:
+            raise ValueError(f"`max_examples` must be at least 10, but is {self.max_examples}")
+
+    def _check_ard(self, ard: Any) -> None:
+        if not (isinstance(ard, bool) or (isinstance(ard, str) and ard == "auto")):
+            raise ValueError(f'`ard` must be True, False or "auto", not {ard!r}')
+
+    def _score(self) -> float:
+        """How well examples that were left out are predicted, in nats; the less the better."""
+        raise NotImplementedError
+
+    def _validated(self, X, y, **options) -> tuple[np.ndarray, np.ndarray]:
+        x, y = map(np.asarray, validate_data(self, X, y, dtype=np.float64, **options))
+        if len(y) < 2:
+            raise ValueError(f"{type(self).__name__} needs more than one sample, but n_samples = 1")
+        if len(y) > MOST_EXAMPLES:
+            raise ValueError(
+                f"{len(y)} examples are too many: their kernel matrix would take "
+                f"{8e-9 * len(y) ** 2:.0f} GB. Fit to a random part of at most {MOST_EXAMPLES}"
+            )
+        return x, y
+
+    def _points(self, X) -> np.ndarray:
+        return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
+
+    def _counted(self, x, y, sample_weight) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The examples that count: those of a positive weight."""
+        weights = _check_sample_weight(
+            sample_weight, x, dtype=np.float64, ensure_non_negative=True, copy=True
+        )
+        counts = weights > 0
+        if counts.sum() < 2:
+            raise ValueError("at least two examples must have a positive `sample_weight`")
+        return x[counts], y[counts], weights[counts]
+
+    def _scaling(self, x, weights) -> Scaling:
+        found = scaling(x, weights, self.standardize)
+        if not np.all(np.isfinite(found.center)) or not np.all(np.isfinite(found.scale)):
+            raise ValueError("the inputs are too large: their variance is not a finite number")
+        return found
+
+    def _random(self) -> np.random.RandomState:
+        return check_random_state(self.random_state)
+
+    def _conclude(self, searches: list) -> None:
+        """The number of steps, and a warning where one search ended before its end."""
+        self.n_iter_ = max(1, *(int(np.max(np.asarray(s.history.steps))) for s in searches))
+        codes = [RESULTS(int(np.asarray(s.results)[s.best])) for s in searches]
+        unfinished = codes.count(RESULTS.iteration_limit)
+        if unfinished:
+            which = "" if len(codes) == 1 else f" of {unfinished} of {len(codes)} classes"
+            warnings.warn(
+                f"the search for hyperparameters{which} was ended by `max_iter={self.max_iter}` before it "
+                "had settled: what was found is used, but a larger `max_iter` may find better ones",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+
+def relevances(model: KernelMachine, inputs: int) -> np.ndarray:
+    """`1 / lengthscale^2` of each input, the largest one; an error where there is no such thing."""
+    found = [v for n, v in parameters(model).items() if n.rsplit(".")[-1] == "lengthscale"]
+    if len(found) != 1 or np.shape(found[0]) not in ((), (inputs,)):
+        raise AttributeError("the kernel does not have one lengthscale, or one for each input")
+    relevance = np.broadcast_to(1 / np.asarray(found[0]) ** 2, (inputs,))
+    return relevance / relevance.max()

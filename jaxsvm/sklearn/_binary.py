@@ -1,0 +1,244 @@
+"""One machine for two classes that chooses its hyperparameters by itself: what the classifiers share."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import logit
+
+from .. import gp, kernels
+from .._parameters import free_parameters, freeze, parameters, replace, unfreeze
+from ..criteria import LaplaceEvidence, linear_response
+from ..evidence import Ascent, evidence_ascent, log_evidence
+from ..fit import Fit, fit_gram, require_success
+from ..kernels import AbstractKernel
+from ..losses import Probit
+from ..machine import KernelMachine
+from ..optimizers import lbfgs
+from ..sampling import Posterior, sample
+from ..selection import METHODS, Selection, select
+from ..solvers import Options
+from ._data import padded_points
+from ._sigmoid import Sigmoid, fit_sigmoid, log_loss
+
+KERNELS = {
+    "rbf": kernels.RBF,
+    "matern12": kernels.Matern12,
+    "matern32": kernels.Matern32,
+    "matern52": kernels.Matern52,
+    "rational_quadratic": kernels.RationalQuadratic,
+}
+EVIDENCE, MEAN_FIELD = "evidence", "mean field"
+# inputs are standardized, and the latent function has margins of one
+_BOUNDS = {"lengthscale": (0.02, 100.0), "variance": (1e-3, 100.0), "C": (1e-3, 1e4)}
+_OPTIMIZER = lbfgs(max_move=0.5)
+_LAPLACE = LaplaceEvidence()
+_LEFT_OUT = gp.NaiveMeanField("log")
+# at a large C rounding errors of `K dual` exceed the library's own tolerance
+_OPTIONS = Options(tolerance=1e-6)
+_CERTAIN = 1e-15  # a probability that is not told from zero
+_RANK, _LANDMARKS = 40, 200  # of the kernel of the chains
+
+
+class Settings(NamedTuple):
+    """What the user said of the search; `ard` is True, False or "auto"."""
+
+    method: str
+    kernel: str | AbstractKernel
+    ard: Any
+    restarts: int
+    max_iter: int
+    tol: float
+    verbose: bool
+    widening: float = 1.0  # of the first lengthscales
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the method draws random numbers."""
+        return self.method == EVIDENCE
+
+
+class Examples(NamedTuple):
+    """Inputs in the units of the machine, labels -1/+1, weights."""
+
+    x: np.ndarray
+    y: np.ndarray
+    weights: np.ndarray
+
+
+class Binary(NamedTuple):
+    """A tuned machine: what predicts, how its values become log odds, and where they come from.
+
+    Without a `sigmoid` the log odds are those of the predictive's own probabilities. `score` compares
+    machines for the same examples, in nats: the log loss of what they predict of examples left out.
+    """
+
+    predictive: Fit | Posterior | gp.MeanFieldFit
+    sigmoid: Sigmoid | None
+    search: Selection | Ascent
+    criterion: float
+    sampled_evidence: float | None
+    score: float
+
+    @property
+    def evidence(self) -> float:
+        """The log evidence: of sampling, or else Laplace's approximation for the fit."""
+        if self.sampled_evidence is not None:
+            return self.sampled_evidence
+        if not isinstance(self.predictive, Fit) or self.predictive.model.offset:
+            raise AttributeError("a machine of this kind has no evidence")
+        found = self.predictive
+        with jax.enable_x64(True):
+            return -float(_LAPLACE(found.model, found.x, found.y, weights=found.weights))
+
+    def log_odds(self, x: np.ndarray) -> np.ndarray:
+        """The logarithm of `P(+1) / P(-1)` at points in the units of the machine."""
+        points = padded_points(x)
+        if isinstance(self.predictive, Fit):
+            assert self.sigmoid is not None
+            odds = self.sigmoid(decision_values(self.predictive, points))
+        else:
+            p = np.asarray(self.predictive.probability(points))
+            odds = logit(np.clip(p, _CERTAIN, 1 - _CERTAIN))
+        return odds[: len(x)]
+
+
+def tune(settings: Settings, chosen: Examples, every: Examples, key: Any) -> Binary:
+    """Choose the hyperparameters on some of the examples, and fit the machine to all of them."""
+    inputs = chosen.x.shape[1]
+    by_method = {EVIDENCE: _by_sampling, MEAN_FIELD: _by_mean_field}.get(settings.method, _by_fits)
+    kernel = initial_kernel(settings, inputs)
+    first = by_method(settings, kernel, chosen, every, key)
+    if settings.ard != "auto" or not isinstance(settings.kernel, str) or inputs == 1:
+        return first
+    # one lengthscale each, from where the common one ended
+    found = first.search.model.kernel
+    widened = with_lengthscales(kernel, getattr(found, "left", found), inputs)
+    second = by_method(settings, widened, chosen, every, key)
+    # each parameter that is fitted makes a score look better than it is, by about a nat (Akaike)
+    return second if second.score + inputs - 1 < first.score else first
+
+
+def initial_kernel(settings: Settings, inputs: int) -> AbstractKernel:
+    """The user's own kernel, or one of a known family whose correlations reach to typical neighbors."""
+    if isinstance(settings.kernel, AbstractKernel):
+        # made where double precision may have been off
+        return jax.tree.map(lambda leaf: leaf.astype(float), settings.kernel)
+    shape = inputs if settings.ard is True else ()
+    return KERNELS[settings.kernel](jnp.full(shape, settings.widening * np.sqrt(inputs)))
+
+
+def with_lengthscales(kernel: AbstractKernel, found: Any, inputs: int) -> AbstractKernel:
+    """The kernel that was found, with one lengthscale for each input, all as the one it had."""
+    length = jnp.full(inputs, found.lengthscale)
+    family: Any = type(kernel)
+    wide = family(length)
+    names = [name for name in parameters(wide) if name != "lengthscale"]
+    values = parameters(found)
+    return replace(wide, {name: values[name] for name in names})
+
+
+def decision_values(fitted: Fit, points: np.ndarray) -> np.ndarray:
+    """The latent function of a fit, compiled once for all values of its hyperparameters."""
+    kernel = unfreeze(fitted.model.kernel)
+    return np.asarray(_decision(kernel, fitted.x, fitted.dual, fitted.offset, jnp.asarray(points)))
+
+
+@jax.jit
+def _decision(kernel, known, dual, offset, points):
+    return kernel.matrix(points, known, same=False) @ dual + offset
+
+
+@jax.jit
+def _fit_and_leave_out(model: KernelMachine, x, y, weights):
+    gram = model.kernel.matrix(x, x, same=True)
+    fitted = fit_gram(model, gram, x, y, weights, options=_OPTIONS)
+    return fitted, linear_response(gram, fitted)
+
+
+def _by_fits(settings: Settings, kernel, chosen: Examples, every: Examples, key) -> Binary:
+    """Minimize a criterion of fits; a sigmoid of leave-one-out values gives the log odds."""
+    method = METHODS[settings.method]
+    model = method.machine(kernel)
+    if method.offset and isinstance(settings.kernel, str):
+        model = freeze(model, "kernel.variance")  # C does the same
+    lengthscale = "kernel.lengthscale" if method.offset else "kernel.left.lengthscale"
+    search = _select(settings, model, chosen, method.criterion(lengthscale), key)
+    fitted, left_out = _fit_and_leave_out(unfreeze(search.model), *map(jnp.asarray, every))
+    fitted = require_success(dataclasses.replace(fitted, model=search.model))
+    left_out = np.asarray(left_out)
+    sigmoid = fit_sigmoid(left_out, every.y, every.weights)
+    score = log_loss(sigmoid(left_out), every.y, every.weights)
+    return Binary(fitted, sigmoid, search, float(search.value), None, score)
+
+
+def _by_mean_field(settings: Settings, kernel, chosen: Examples, every: Examples, key) -> Binary:
+    """Minimize the log loss of naive mean field theory's leave-one-out; its posterior predicts."""
+    model = freeze(KernelMachine(kernel + 0.1, Probit()), "loss")
+    search = _select(settings, model, chosen, _LEFT_OUT, key)
+    posterior = gp.mean_field(search.model, *every[:2], weights=every.weights)
+    value = float(search.value)
+    return Binary(posterior, None, search, value, None, value * every.weights.sum())
+
+
+def _by_sampling(settings: Settings, kernel, chosen: Examples, every: Examples, key) -> Binary:
+    """Ascend the exact evidence, then draw from the posterior, whose probabilities are the answer."""
+    climb_key, sample_key, value_key = jax.random.split(key, 3)
+    model = METHODS["laplace"].machine(kernel)
+    count = len(chosen.y)
+    climb = evidence_ascent(
+        model,
+        *chosen[:2],
+        weights=chosen.weights,
+        key=climb_key,
+        rank=min(_RANK, count),
+        landmarks=min(_LANDMARKS, count),
+        restarts=settings.restarts,
+        starts=0.5,
+        bounds=bounds(model),
+        max_steps=settings.max_iter,
+        progress=settings.verbose,
+    )
+    few = len(every.y) <= _LANDMARKS
+    subspace: dict[str, Any] = {} if few else {"rank": _LANDMARKS // 2, "landmarks": _LANDMARKS}
+    shown: dict[str, Any] = {"progress": settings.verbose}
+    posterior = sample(
+        climb.model, *every[:2], weights=every.weights, key=sample_key, **subspace, **shown
+    )
+    evidence = log_evidence(
+        climb.model, *chosen[:2], weights=chosen.weights, key=value_key, **subspace, **shown
+    )
+    value = float(evidence.value)
+    return Binary(posterior, None, climb, -value, value, -value)
+
+
+def _select(settings: Settings, model, chosen: Examples, criterion, key) -> Selection:
+    return select(
+        model,
+        *chosen[:2],
+        criterion,
+        weights=chosen.weights,
+        optimizer=_OPTIMIZER,
+        restarts=settings.restarts,
+        starts=0.5,
+        key=key,
+        bounds=bounds(model),
+        max_steps=settings.max_iter,
+        gradient_tolerance=settings.tol,
+        progress=settings.verbose,
+    )
+
+
+def bounds(model: KernelMachine) -> dict[str, tuple[float, float]]:
+    """Wide ones, of those parameters that go by the usual names and begin inside.
+
+    Amplitudes need one: the Laplace evidence of a huge one is wrong, and the best.
+    """
+    found = {}
+    for name, value in free_parameters(model).items():
+        low, high = _BOUNDS.get(name.rsplit(".")[-1], (np.inf, -np.inf))
+        if np.all((np.asarray(value) >= low) & (np.asarray(value) <= high)):
+            found[name] = (low, high)
+    return found

@@ -1,0 +1,226 @@
+"""The command line: tables of text, tune, predict, show, demo, and what is said when something is wrong."""
+
+import csv
+import io
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jaxsvm as jsvm
+from jaxsvm.command import main
+from jaxsvm.command._demo import _machine
+from jaxsvm.command._table import DataError, as_inputs, find_columns, read
+from jaxsvm.selection import METHODS
+
+
+def write(path, names, rows):
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([names, *rows])
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A table of 60 rows: two inputs that matter, a colour, a constant, names, and missing cells."""
+    folder = tmp_path_factory.mktemp("command")
+    random = np.random.default_rng(0)
+    x = random.normal(size=(60, 2))
+    label = np.where(x[:, 0] + 0.3 * random.normal(size=60) > 0, "yes", "no")
+    rows = []
+    for i in range(60):
+        first = "" if i == 7 else f"{x[i, 0]:.6f}"
+        rows.append([first, x[i, 1], "rgb"[i % 3], 1, f"name {i}", label[i]])
+    write(folder / "data.csv", ["a", "b", "colour", "same", "name", "answer"], rows)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    """A model of that table, by the quickest method."""
+    out = folder / "model.jaxsvm"
+    code = main([
+        "tune", str(folder / "data.csv"), "--target", "answer", "--method", "press", "--ard", "no",
+        "--output", str(out), "--report", str(folder / "report.html"), "--restarts", "2",
+    ])  # fmt: skip
+    assert code == 0
+    return out
+
+
+def test_tune_says_what_it_found(model, folder, capsys):
+    main(["show", str(model)])
+    printed = capsys.readouterr().out
+    for word in ("classification of 'answer'", "no, yes", "test error", "log loss", "loss.C"):
+        assert word in printed
+    page = (folder / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 2 and "http" not in page
+    assert not (folder / "model.jaxsvm.state").exists()
+
+
+def test_what_is_done_with_columns(folder):
+    said = []
+    table = read(folder / "data.csv")
+    columns = find_columns(table, table.names[:-1], said.append)
+    assert [name for c in columns for name in c.inputs] == [
+        "a", "b", "colour=b", "colour=g", "colour=r",
+    ]  # fmt: skip
+    assert "column 'a': 1 missing values are set to the median" in said
+    assert "column 'same' is left out: it is constant" in said
+    assert "column 'name' is left out: it is text with 60 different values" in said
+    x = as_inputs(table, columns)
+    known = np.array([float(cell) for cell in table.column("a") if cell])
+    assert x[7, 0] == np.median(known)
+    np.testing.assert_array_equal(x[:, 2:].sum(axis=1), 1)
+
+
+def test_predictions_are_those_of_the_estimator(model, folder, capsys):
+    assert main(["predict", str(model), str(folder / "data.csv")]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert len(rows) == 60
+    p = np.array([[float(row["P(no)"]), float(row["P(yes)"])] for row in rows])
+    np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-5)
+    likely = np.where(p[:, 1] > 0.5, "yes", "no")
+    assert list(likely) == [row["answer"] for row in rows]
+    truth = read(folder / "data.csv").column("answer")
+    assert np.mean(likely == np.array(truth)) > 0.8
+
+
+def test_an_interrupted_search_goes_on(folder, capsys, monkeypatch):
+    from jaxsvm.sklearn import BayesianSVC
+
+    arguments = [
+        "tune", str(folder / "data.csv"), "--target", "answer", "--method", "press", "--ard", "no",
+        "--output", str(folder / "other.jaxsvm"), "--restarts", "3",
+    ]  # fmt: skip
+    assert main(arguments) == 0
+    whole = (folder / "other.jaxsvm").read_bytes()
+    fits = []
+    original = BayesianSVC.fit
+
+    def fit_once(self, *data):
+        if len(fits) == 1:
+            raise KeyboardInterrupt
+        fits.append(self)
+        return original(self, *data)
+
+    monkeypatch.setattr(BayesianSVC, "fit", fit_once)
+    assert main(arguments) == 130
+    assert "goes on there" in capsys.readouterr().err
+    monkeypatch.setattr(BayesianSVC, "fit", original)
+    assert main(arguments) == 0
+    assert "going on after 1 searches" in capsys.readouterr().err
+    assert not (folder / "other.jaxsvm.state").exists()
+    answers = []
+    for content in (whole, (folder / "other.jaxsvm").read_bytes()):
+        (folder / "compared.jaxsvm").write_bytes(content)
+        main(["predict", str(folder / "compared.jaxsvm"), str(folder / "data.csv")])
+        answers.append(capsys.readouterr().out)
+    assert answers[0] == answers[1]
+
+
+def bad_tables():
+    numbers = [[i, i % 2] for i in range(20)]
+    yield "no file", None, "x", "there is no file"
+    yield "no target", (["a", "b"], numbers), "c", "there is no column 'c'; there are: a, b"
+    yield "one class", (["a", "b"], [[i, "yes"] for i in range(20)]), "b", "two classes are needed"
+    yield "constant", (["a", "b"], [[1, i % 2] for i in range(20)]), "b", "no column is left"
+    yield "few", (["a", "b"], numbers[:5]), "b", "at least 10 are needed"
+    yield "ragged", (["a", "b"], [*numbers, [1]]), "b", "has 1 cells, but there are 2 columns"
+    yield "twice", (["a", "a", "b"], [[1, 2, 3]]), "b", "more than one column with the name 'a'"
+    yield "no rows", (["a", "b"], []), "b", "has no rows"
+    yield "rare", (["a", "b"], [*numbers, [3, 2]]), "b", "has one row only"
+    yield "empty target", (["a", "b"], [[i, ""] for i in range(20)]), "b", "0 rows have a target"
+
+
+@pytest.mark.parametrize(
+    "table, target, words", [pytest.param(*rest, id=name) for name, *rest in bad_tables()]
+)
+def test_bad_tables_are_told_in_words(table, target, words, tmp_path, capsys):
+    path = tmp_path / "data.csv"
+    if table is not None:
+        write(path, *table)
+    code = main(["tune", str(path), "--target", target, "--task", "classification"])
+    assert code == 3
+    assert words in capsys.readouterr().err
+    assert list(tmp_path.glob("*.jaxsvm")) == []
+
+
+def test_exit_codes(folder, model, tmp_path, capsys):
+    data = str(folder / "data.csv")
+    assert main(["show", data]) == 4
+    model_of_other_kind = tmp_path / "kernel.jaxsvm"
+    jsvm.save(model_of_other_kind, jsvm.kernels.RBF())
+    assert main(["show", str(model_of_other_kind)]) == 4
+    assert "was not written by `jaxsvm tune`" in capsys.readouterr().err
+    other = write(tmp_path / "other.csv", ["b"], [[1.0]])
+    assert main(["predict", str(model), str(other)]) == 3
+    assert "has no column 'a'" in capsys.readouterr().err
+    text = write(tmp_path / "text.csv", ["a", "b", "colour"], [["red", 1, "r"]])
+    assert main(["predict", str(model), str(text)]) == 3
+    assert "holds 'red' in row 1" in capsys.readouterr().err
+    code = main(["tune", data, "--target", "answer", "--task", "regression"])
+    assert code == 3 and "a regression needs numbers" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        main(["tune", data])
+    assert stopped.value.code == 2
+
+
+@settings(max_examples=200, deadline=None)
+@given(content=st.one_of(
+    st.text(max_size=200),
+    st.lists(
+        st.lists(st.sampled_from(["", "1", "-2.5", "x", "NA", '"', "1e999", "é", "nan", ",", ";"]),
+                 min_size=1, max_size=4),
+        max_size=8,
+    ).map(lambda rows: "\n".join(",".join(row) for row in rows)),
+))  # fmt: skip
+def test_any_text_is_a_table_or_a_clear_error(content, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / "fuzzed.csv"
+    path.write_bytes(content.encode("utf-8", "surrogatepass"))
+    try:
+        table = read(path)
+        x = as_inputs(table, find_columns(table, table.names, lambda _: None))
+    except DataError as error:
+        assert str(error)
+    else:
+        assert np.isfinite(x).all() and len(x) == len(table.rows)
+
+
+def test_the_demo_climbs_the_evidence(capsys):
+    assert main(["demo", "--examples", "40", "--steps", "2", "--rank", "10"]) == 0
+    printed = capsys.readouterr().out
+    for word in (
+        "the exact evidence",
+        "log evidence",
+        "calibration error",
+        "R-hat",
+        "most relevant",
+    ):
+        assert word in printed
+
+
+def test_the_demo_by_a_criterion(capsys):
+    main(["demo", "--examples", "40", "--criterion", "press", "--steps", "3"])
+    printed = capsys.readouterr().out
+    for word in ("noisy_xor, 40 examples", "test error", "support vectors", "most relevant of 10"):
+        assert word in printed
+    with pytest.raises(SystemExit):
+        main(["demo", "--examples", "3"])
+    assert "must be at least 10, but is 3" in capsys.readouterr().err
+    assert main(["demo", "--data", "wdbc", "--examples", "500"]) == 3
+    assert "wdbc has 569 examples" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["demo", "--help"])
+    helped = capsys.readouterr().out
+    assert all(name in helped for name in METHODS)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_criteria_fit_their_machines(name):
+    x, y = jsvm.datasets.noisy_xor(20, key=jax.random.key(0))
+    method = METHODS[name]
+    model = _machine(method, 10)
+    lengthscale = "kernel.lengthscale" if method.offset else "kernel.left.lengthscale"
+    method.criterion(lengthscale).check(model, x, y)

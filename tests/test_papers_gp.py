@@ -1,0 +1,105 @@
+"""The scripts of Gaussian process classification: they run, and print what has been computed."""
+
+import importlib
+import os
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+NEEDS_DATA = pytest.mark.skipif(
+    "JAXSVM_DATA" not in os.environ, reason="needs data: set JAXSVM_DATA"
+)
+
+
+def module_of(script, folder="papers"):
+    sys.path.insert(0, str(EXAMPLES / folder))
+    try:
+        return importlib.import_module(script)
+    finally:
+        sys.path.remove(str(EXAMPLES / folder))
+
+
+def output_of(script, capsys, *arguments, folder="papers"):
+    """What a script prints: in this process, which has imported and compiled most of it."""
+    module_of(script, folder).main(*([arguments] if arguments else []))
+    return capsys.readouterr().out
+
+
+def test_the_adatron_ends_where_the_fit_does(capsys):
+    printed = output_of("adatron", capsys, folder=".")
+    apart = [
+        float(found) for found in re.findall(r"rounds to 1e-6, alpha within (\S+) of", printed)
+    ]
+    assert len(apart) == 2 and max(apart) < 1e-5
+    assert "Newton steps to a KKT residual of" in printed
+
+
+def test_the_benchmark_runs(capsys):
+    printed = output_of("gp", capsys, "--quick", folder="benchmarks")
+    assert "to reach: 5 at the same evidence" in printed
+
+
+@NEEDS_DATA
+def test_the_wisconsin_study(capsys):
+    """Three folds of 60 examples: retraining agrees with the estimates within one example."""
+    parts = ["--parts", "folds", "exact"]
+    printed = output_of("opper_winther_wisconsin", capsys, "--quick", *parts)
+    rows = [
+        line.split("|")
+        for line in printed.splitlines()
+        if line.startswith(("| SVM | ", "| mean field | "))
+    ]
+    exact = [(row[3], row[4]) for row in rows if row[2].strip() == "40"]
+    counts = [[int(cell.split("(")[1].strip(" )")) for cell in pair] for pair in exact]
+    assert len(counts) == 2 and all(abs(one - other) <= 1 for one, other in counts)
+
+
+@NEEDS_DATA
+def test_the_table_of_classifiers(capsys, tmp_path):
+    arguments = ["--quick", "--output", str(tmp_path / "some.json")]
+    printed = output_of("gp_classifiers", capsys, *arguments)
+    assert "thyroid/Laplace/01" in printed and "| thyroid | 0 |" in printed
+    # a second call has nothing to do
+    again = output_of("gp_classifiers", capsys, *arguments)
+    assert "thyroid/Laplace/01" not in again and "| thyroid | 0 |" in again
+
+
+def test_the_table_of_gaussian_processes(capsys):
+    printed = output_of("gp_table5", capsys, "--quick")
+    assert re.search(r"\| twonorm \| 4.0 \| - \| [0-9.]+ \(0[0-9.]+\) \| - \|", printed)
+
+
+def test_tables_of_what_is_there(capsys):
+    printed = output_of("gp_classifiers", capsys, "--show")
+    assert "| ringnorm |" in printed and "mean rank" in printed and "Nemenyi" in printed
+    printed = output_of("gp_table5", capsys, "--show")
+    assert "| crabs | 3.3 | 1.7 |" in printed
+    printed = output_of("opper_winther_wisconsin", capsys, "--show")
+    assert "| mean field | 683 | 0.0264 (18) | 0.0264 (18) |" in printed
+    assert "| SVM | 683 | 0.0293 (20) | 0.0293 (20) |" in printed
+
+
+def test_ranks_and_their_statistics(tmp_path):
+    """Against a hand calculation, and tables of Demsar: q = 2.728 for five methods."""
+    ranks = module_of("gp_ranks")
+    sets = ["a", "b"]
+    scores = {
+        "first": {"a": [1.0, 2.0], "b": [2.0, 4.0]},
+        "second": {"a": [4.0, 6.0], "b": [3.0, 3.0]},
+        "third": {"a": [9.0, 9.0], "b": [0.0, 2.0]},
+    }
+    assert ranks.mean_ranks(scores, sets) == {"first": 1.75, "second": 2.25, "third": 2.0}
+    z = ranks.z_statistic(scores["first"]["a"], scores["second"]["a"])
+    np.testing.assert_allclose(z, 3.5 / np.hypot(0.5, 1.0))
+    np.testing.assert_allclose(
+        ranks.critical_difference(5, 30), 2.728 * np.sqrt(30 / 180), rtol=1e-3
+    )
+    assert ranks.groups({"a": 1.0, "b": 1.5, "c": 2.5, "d": 4.0}, 1.0) == [(1.0, 1.5), (1.5, 2.5)]
+    assert "| first |  | 1 / 0," in ranks.comparisons(scores, sets)
+    pytest.importorskip("matplotlib").use("Agg")
+    ranks.draw(ranks.mean_ranks(scores, sets), 0.3, tmp_path / "ranks.png")
+    assert (tmp_path / "ranks.png").stat().st_size > 0

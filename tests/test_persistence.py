@@ -1,0 +1,343 @@
+"""Saving and loading: everything comes back bit for bit, and no damaged file does."""
+
+import dataclasses
+import sys
+from collections import Counter, defaultdict
+from functools import partial
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxsvm as jsvm
+from jaxsvm import kernels, losses
+
+HERE = sys.modules[__name__]
+X = np.asarray(jax.random.normal(jax.random.key(0), (8, 3)))
+Y = np.where(X[:, 0] > 0, 1.0, -1.0)
+
+
+def diffusion(parameters, a, b):
+    return jnp.exp(-parameters["rate"] * jnp.sum(jnp.abs(a - b)))
+
+
+def inner(a, b):
+    return a @ b
+
+
+def two_features(parameters, x):
+    return jnp.tanh(parameters[0] * x[:2] + parameters[1])
+
+
+class Tilted(eqx.Module):
+    """A user's own module, with a static part."""
+
+    angle: jax.Array
+    power: int = eqx.field(static=True)
+
+    def __call__(self, a, b):
+        return jnp.cos(self.angle) ** 2 * (a @ b) ** self.power
+
+
+class Cosine(kernels.AbstractKernel):
+    """A user's own kernel."""
+
+    log_rate: jax.Array
+
+    def matrix(self, x1, x2, same):
+        return jnp.cos(jnp.exp(self.log_rate) * (x1[:, :1] - x2[:, :1].T))
+
+    def diagonal(self, x):
+        return jnp.ones(x.shape[0])
+
+
+def network(activation=jnp.tanh):
+    return eqx.nn.MLP(3, 2, 4, 1, activation=activation, key=jax.random.key(1))
+
+
+RBF = kernels.RBF(jnp.array([0.3, 1.1, 2.7]), 1.7)
+KERNELS = {
+    "RBF": RBF,
+    "RBF, one lengthscale": kernels.RBF(0.37),
+    "Matern12": kernels.Matern12(0.7),
+    "Matern32": kernels.Matern32(jnp.array([0.7, 0.9, 1.3])),
+    "Matern52": kernels.Matern52(0.7, 3.0),
+    "RationalQuadratic": kernels.RationalQuadratic(0.7, 2.0, 0.3),
+    "Periodic": kernels.Periodic(0.7, 2.0, 3.3),
+    "Linear": kernels.Linear(jnp.array([0.3, 1.1, 2.7])),
+    "Polynomial": kernels.Polynomial(3, 0.7, 0.1),
+    "Constant": kernels.Constant(0.3),
+    "White": kernels.White(0.3),
+    "Sum": RBF + kernels.Linear(),
+    "Product": 2 * RBF * (kernels.Linear() + 0.1),
+    "ARD": kernels.ARD(kernels.Polynomial(2), jnp.array([0.3, 1.1, 2.7])),
+    "Subspace": kernels.Subspace(kernels.RBF(), (2, 0)),
+    "Transform": kernels.Transform(
+        kernels.RBF(), two_features, (jnp.array([1.0, 2.0]), jnp.array(0.3))
+    ),
+    "network": kernels.Transform(kernels.RBF(), network(), None) + 0.1,
+    "network of parts": kernels.Transform(
+        kernels.RBF(),
+        eqx.nn.Sequential(
+            [
+                eqx.nn.Linear(3, 4, key=jax.random.key(2)),
+                eqx.nn.Lambda(jax.nn.softplus),
+                eqx.nn.LayerNorm(4),
+            ]
+        ),
+    ),
+    "Custom": kernels.Custom(diffusion, {"rate": 0.1}),
+    "Custom without parameters": kernels.Custom(inner),
+    "Custom module": kernels.Custom(Tilted(jnp.array(0.3), 2)),
+    "Custom kernel": kernels.Custom(kernels.RBF(0.7)),
+    "own class": Cosine(jnp.array(0.2)) + 1.0,
+    "frozen": jsvm.freeze(RBF + 0.3, "left.lengthscale", "right"),
+    "frozen network": jsvm.freeze(kernels.Transform(kernels.RBF(), network()), "function"),
+}
+LOSSES = {
+    "Hinge": losses.Hinge(0.7),
+    "SquaredHinge": losses.SquaredHinge(0.7),
+    "LeastSquares": losses.LeastSquares(0.7),
+    "Logistic": losses.Logistic(0.7),
+    "Probit": losses.Probit(0.7),
+    "FlipNoise": losses.FlipNoise(0.1, 0.7),
+    "Trigonometric": losses.Trigonometric(),
+    "EpsilonInsensitive": losses.EpsilonInsensitive(0.7, 0.1),
+    "SoftInsensitive": jsvm.freeze(losses.SoftInsensitive(0.7, 0.1, 0.3), "beta"),
+    "Huber": losses.Huber(0.7, 0.1),
+    "Laplacian": losses.Laplacian(0.7),
+    "Quadratic": losses.Quadratic(0.7),
+}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return jsvm.fit(jsvm.KernelMachine(RBF + 0.1, losses.Hinge(2.0)), X, Y)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "thing.jsvm"
+
+
+def round_trip(thing, path):
+    jsvm.save(path, thing)
+    return jsvm.load(path, module=HERE)
+
+
+def assert_same(one, two):
+    """The same structure, static parts included, and the same bits."""
+    leaves, structure = jax.tree.flatten(one)
+    others, other_structure = jax.tree.flatten(two)
+    assert structure == other_structure
+    for leaf, other in zip(leaves, others, strict=True):
+        assert type(leaf) is type(other)
+        if isinstance(leaf, jax.Array | np.ndarray | np.generic):
+            a, b = np.asarray(leaf), np.asarray(other)
+            assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
+        else:
+            assert leaf == other or leaf != leaf
+
+
+def test_all_kernels_and_losses_are_here():
+    for module, known in ((kernels, KERNELS), (losses, LOSSES)):
+        concrete = {
+            name
+            for name, thing in vars(module).items()
+            if not name.startswith(("_", "Abstract")) and isinstance(thing, type(eqx.Module))
+        }
+        assert concrete <= set(known)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_kernel_with_every_loss_comes_back(name, path):
+    for loss in LOSSES.values():
+        model = jsvm.KernelMachine(KERNELS[name], loss, offset=loss is LOSSES["LeastSquares"])
+        back = round_trip(model, path)
+        assert_same(model, back)
+        assert jsvm.frozen(back) == jsvm.frozen(model)
+        assert back.offset == model.offset
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_kernel_predicts_the_same(name, path, fitted):
+    model = jsvm.KernelMachine(KERNELS[name], losses.Hinge(2.0))
+    fit = dataclasses.replace(fitted, model=model)  # any dual coefficients will do
+    back = round_trip(fit, path)
+    assert_same(fit, back)
+    assert (
+        np.asarray(back.decision(X + 0.1)).tobytes() == np.asarray(fit.decision(X + 0.1)).tobytes()
+    )
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_predicts_the_same(name, path, fitted):
+    fit = dataclasses.replace(fitted, model=jsvm.KernelMachine(RBF, LOSSES[name]))
+    back = round_trip(fit, path)
+    assert np.asarray(back.predict(X + 0.1)).tobytes() == np.asarray(fit.predict(X + 0.1)).tobytes()
+    values = [thing.model.loss.value(fit.y, fit.latent) for thing in (fit, back)]
+    assert np.asarray(values[0]).tobytes() == np.asarray(values[1]).tobytes()
+
+
+def test_from_a_fit_that_comes_back_all_goes_on(path, fitted):
+    back = round_trip(fitted, path)
+    assert_same(fitted, back)
+    again = jsvm.fit(back.model, back.x, back.y, init=back)
+    np.testing.assert_allclose(again.dual, fitted.dual, rtol=1e-12)
+    one, two = jsvm.laplace(fitted), jsvm.laplace(back)
+    assert_same(one, two)
+    assert_same(one, round_trip(one, path))
+    assert_same(one.latent(X), two.latent(X))
+
+
+def test_batches_come_back(path, fitted):
+    batch = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), fitted)
+    assert_same(batch, round_trip(batch, path))
+
+
+def test_both_precisions_come_back(dtype, path):
+    model = jsvm.KernelMachine(kernels.RBF(jnp.array([0.3, 0.7], dtype)), losses.Hinge())
+    back = round_trip(model, path)
+    assert_same(model, back)
+    assert back.kernel.log_lengthscale.dtype == dtype
+
+
+def test_double_precision_is_not_cut_silently(path):
+    for thing in (kernels.RBF(0.3), jsvm.freeze(kernels.RBF(0.3), "lengthscale", "variance")):
+        jsvm.save(path, thing)
+        with jax.enable_x64(False), pytest.raises(jsvm.FileError, match="jax_enable_x64"):
+            jsvm.load(path)
+    jsvm.save(path, {"data": X, "number": 0.1})  # NumPy keeps its precision by itself
+    with jax.enable_x64(False):
+        assert_same(jsvm.load(path), {"data": X, "number": 0.1})
+
+
+def test_structures_come_back(path, fitted):
+    thing = {
+        "models": [fitted.model, (fitted, None)],
+        "numbers": (1, -(10**30), 0.1, float("nan"), float("-inf"), True, 2.0),
+        "text": ["é\n\ud83d".encode("utf-16", "surrogatepass").decode("utf-16", "replace"), ""],
+        3: np.array([["a", "bcd"]]),
+        None: np.float32(0.1),
+        (0.5): [np.arange(5, dtype=np.int8), np.zeros((0, 3)), np.array(True), np.array([b"x"])],
+        "order": {"b": 1, "a": 2},
+        "columns": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        "codes": jsvm.RESULTS.local_optimum,
+        "data": jsvm.datasets.Dataset(jnp.asarray(X), jnp.asarray(Y)),
+    }
+    back = round_trip(thing, path)
+    assert list(back) == list(thing) and list(back["order"]) == ["b", "a"]
+    for key in thing:
+        assert_same(thing[key], back[key])
+    assert back["codes"] is jsvm.RESULTS.local_optimum
+    assert isinstance(back["numbers"][5], bool) and isinstance(back["numbers"][6], float)
+    back[3][0, 0] = "z"  # arrays are the caller's own
+
+
+def test_the_same_thing_gives_the_same_file(tmp_path, fitted):
+    for name in ("one", "two"):
+        jsvm.save(str(tmp_path / name), fitted)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def local_kernel():
+    def inside(a, b):
+        return a @ b
+
+    return kernels.Custom(inside)
+
+
+@pytest.mark.parametrize(
+    "thing, error, message",
+    [
+        (kernels.Custom(lambda a, b: a @ b), TypeError, "lambdas"),
+        (local_kernel(), TypeError, "Define it at the top level"),
+        (kernels.Custom(partial(diffusion, {"rate": 1.0})), TypeError, "partial"),
+        (object(), TypeError, "which cannot be saved"),
+        ({"a": [defaultdict(int)]}, TypeError, r"it\['a'\]\[0\] is a defaultdict"),
+        ({(1, 2): 3}, TypeError, "keys must be"),
+        ({1, 2}, TypeError, "is a set"),
+        (Path("x"), TypeError, "cannot be saved"),
+        (np.array([object()]), TypeError, "array of object"),
+        (np.zeros(2, np.longdouble), TypeError, "array of"),
+        (jnp.zeros(2, jnp.bfloat16), TypeError, "array of bfloat16"),
+        (jax.random.key(0), TypeError, "random key"),
+        (Counter("ab"), TypeError, "Counter"),
+    ],
+)
+def test_what_cannot_be_saved_is_said(thing, error, message, path):
+    with pytest.raises(error, match=message):
+        jsvm.save(path, thing)
+    assert not path.exists()
+
+
+def test_a_structure_that_holds_itself_is_refused(path):
+    loop = []
+    loop.append(loop)
+    with pytest.raises(ValueError, match="holds itself"):
+        jsvm.save(path, loop)
+
+
+def test_traced_values_are_refused(path):
+    def traced(C):
+        jsvm.save(path, losses.Hinge(C))
+        return C
+
+    with pytest.raises(ValueError, match="outside of jit"):
+        jax.jit(traced)(1.0)
+
+
+def test_fits_that_cannot_be_are_not_saved(path, fitted):
+    with pytest.raises(ValueError, match="`dual` has shape"):
+        jsvm.save(path, dataclasses.replace(fitted, dual=fitted.dual[:3]))
+    with pytest.raises(ValueError, match="precision"):
+        jsvm.save(path, dataclasses.replace(fitted, x=fitted.x.astype("float32")))
+
+
+def test_own_functions_are_looked_up(path):
+    kernel = KERNELS["Custom"]
+    jsvm.save(path, kernel)
+    with pytest.raises(jsvm.FileError, match=r"`diffusion`: pass the module.*module="):
+        jsvm.load(path)
+    for module in (HERE, {"diffusion": diffusion}, globals()):
+        assert_same(jsvm.load(path, module=module), kernel)
+    with pytest.raises(jsvm.FileError, match="does not have"):
+        jsvm.load(path, module=jnp)
+    with pytest.raises(jsvm.FileError, match="not a function"):
+        jsvm.load(path, module={"diffusion": Tilted})
+    jsvm.save(path, KERNELS["own class"])
+    with pytest.raises(jsvm.FileError, match=r"not a subclass of `eqx\.Module`"):
+        jsvm.load(path, module={"Cosine": diffusion})
+    with pytest.raises(jsvm.FileError, match="log_rate"):
+        jsvm.load(path, module={"Cosine": Tilted})
+
+
+def test_a_failing_write_leaves_the_old_file(path, fitted, monkeypatch):
+    jsvm.save(path, fitted)
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    for name in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"os.{name}", full)
+            with pytest.raises(jsvm.FileError, match="cannot be written: No space left"):
+                jsvm.save(path, fitted.model)
+        assert path.read_bytes() == before
+        assert list(path.parent.iterdir()) == [path]
+    with pytest.raises(TypeError):
+        jsvm.save(path, [fitted, object()])
+    assert path.read_bytes() == before
+    with pytest.raises(jsvm.FileError, match="cannot be written"):
+        jsvm.save(path.parent / "nowhere" / "thing", fitted)
+
+
+def test_links_stay_links(path, fitted):
+    link = path.with_name("link")
+    link.symlink_to(path)
+    jsvm.save(link, fitted)
+    assert link.is_symlink() and path.exists()
