@@ -38,6 +38,7 @@ def test_the_adatron_ends_where_the_fit_does(capsys):
     assert "Newton steps to a KKT residual of" in printed
 
 
+@pytest.mark.slow
 def test_the_benchmark_runs(capsys):
     printed = output_of("gp", capsys, "--quick", folder="benchmarks")
     assert "to reach: 5 at the same evidence" in printed

@@ -44,8 +44,7 @@ WITHOUT_FITS = (
     "check_estimators_empty_data_messages", "check_classifiers_regression_target",
 )  # fmt: skip
 OF_ONE = ("check_estimators_pickle", "check_dict_unchanged", "check_n_features_in")
-ALL = os.environ.get("JAXSVM_CHECKS") == "all"
-SLOW = "set JAXSVM_CHECKS=all for all of scikit-learn's checks, which takes half an hour"
+ALL = os.environ.get("JAXSVM_TESTS") == "all"
 
 
 @parametrize_with_checks(
@@ -56,7 +55,7 @@ def test_the_checks_of_scikit_learn(estimator, check):
     name = check.func.__name__
     chosen = (*WITHOUT_FITS, *OF_ONE) if isinstance(estimator, LSSVC) else WITHOUT_FITS
     if not ALL and name not in chosen:
-        pytest.skip(SLOW)
+        pytest.skip("slow: set JAXSVM_TESTS=all")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         check(estimator)
@@ -236,7 +235,7 @@ def test_regression_does_not_care_for_units(regressor):
     )
 
 
-@pytest.mark.skipif(not ALL, reason=SLOW)
+@pytest.mark.slow
 def test_the_evidence_by_sampling():
     found = BayesianSVC("evidence", max_iter=2, random_state=0, **QUICK)
     with pytest.warns(ConvergenceWarning, match="ended by `max_iter=2`"):
