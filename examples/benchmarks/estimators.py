@@ -195,7 +195,7 @@ def show(records: dict) -> None:
         print(f"| {name} | {count} | " + " | ".join(cells) + " |")
     if not means or PEER not in methods:
         return
-    table = np.array([[means[name][m] for m in methods] for name in means])
+    table = np.array([[means[name][m] for m in methods] for name in means]).round(6)
     peer = table[:, methods.index(PEER)]
     print("\n| method | mean error | mean log loss | sets of lower error | sets of lower log loss |"
           " time over the peer's (geometric mean) | largest |")  # fmt: skip
