@@ -104,8 +104,6 @@ def _table(path: Path, lines) -> Table:
             raise DataError(f"{path} has more than {_MOST_CELLS} cells: take a part of it")
     if not rows:
         raise DataError(f"{path} has no rows below the names of the columns")
-    if len(names) < 2 and len(names[0]) > 0 and not rows:
-        raise DataError(f"{path} has one column only")
     return Table(names, rows)
 
 
