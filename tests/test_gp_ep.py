@@ -223,6 +223,24 @@ def test_gradients_of_the_evidence():
     np.testing.assert_allclose(both(flat)[1], expected, rtol=1e-5, atol=1e-6)
 
 
+def test_the_tolerance_of_the_evidence(fits):
+    """It says where the search for sites ends; the value, which is stationary there, hardly changes."""
+    model, weights = fits["probit"].model, jnp.ones(12)
+    rough = jax.jit(gp.ExpectationPropagation(tolerance=1e-3).evaluate)(model, X, Y, weights)
+    early = gp.expectation_propagation(model, X, Y, tolerance=1e-3)
+    assert early.iterations < fits["probit"].iterations - 2
+    np.testing.assert_allclose(rough.memory.shift, early.sites.shift, rtol=1e-12)
+    assert np.max(np.abs(early.sites.shift - fits["probit"].sites.shift)) > 1e-6
+    np.testing.assert_allclose(-rough.value, fits["probit"].log_evidence, rtol=1e-6)
+    for wrong in (1.0, -1e-9, np.nan):
+        with pytest.raises(
+            ValueError, match=r"`tolerance` must be at least zero and less than one"
+        ):
+            gp.ExpectationPropagation(tolerance=wrong)
+        with pytest.raises(ValueError, match="tolerance"):
+            gp.expectation_propagation(model, X, Y, tolerance=wrong)
+
+
 def test_derivatives_of_the_posterior():
     """Through sites that are found by iteration, along a direction in all hyperparameters."""
     flat, unravel = jax.flatten_util.ravel_pytree(machine(losses.Probit(0.3)))

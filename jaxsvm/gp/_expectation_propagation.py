@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -18,6 +19,7 @@ from ._posterior import (
     AbstractGaussianPosterior,
     LeftOut,
     check_offset,
+    check_tolerance,
     raise_if_failed,
 )
 from ._response import response
@@ -48,8 +50,16 @@ class ExpectationPropagation(AbstractCriterion):
 
     In units of nats for the whole data set, so it compares with `gp.Laplace`.
 
-    **Arguments:** none.
+    **Arguments:** `tolerance`, by how much sites may still change, as for `gp.expectation_propagation`; by
+    default 1e-9 in float64, 1e-4 in float32. What is stationary hardly depends on it: in float64 1e-6 saves a
+    quarter of the iterations or more, for errors of 1e-12 in the value and 1e-4 in the gradient at most.
     """
+
+    tolerance: float | None = eqx.field(static=True)
+
+    def __init__(self, tolerance: float | None = None):
+        check_tolerance(tolerance)
+        self.tolerance = None if tolerance is None else float(tolerance)
 
     def check(self, model, x, y):
         """A likelihood that is log-concave, and a proper prior."""
@@ -58,7 +68,8 @@ class ExpectationPropagation(AbstractCriterion):
     def evaluate(self, model, x, y, weights, memory=None):
         """Find the sites, then the evidence."""
         gram = model.kernel.matrix(x, x, same=True)
-        matching, sites, found = solve_sites(model, gram, y, weights, memory)
+        limits = _limits(self.tolerance, _MAX_ITERATIONS, y.dtype)
+        matching, sites, found = solve_sites(model, gram, y, weights, memory, limits)
         value = -_log_evidence(matching, sites)
         return evaluation(value, found.result, jax.lax.stop_gradient(sites))
 
@@ -104,13 +115,14 @@ def expectation_propagation(
     """
     x, y, weights = as_data(model, x, y, weights)
     check_sites(model)
+    check_tolerance(tolerance)
     start = Sites(jnp.zeros_like(y), jnp.zeros_like(y)) if init is None else init.sites
     if start.shift.shape != y.shape:
         raise ValueError(
             f"`init` has {start.shift.shape[0]} sites, but there are {y.shape[0]} examples: start from a "
             "posterior on the same examples"
         )
-    limits = (default_tolerance(y.dtype) if tolerance is None else tolerance, max_iterations)
+    limits = _limits(tolerance, max_iterations, y.dtype)
     found = _expectation_propagation(unfreeze(model), x, y, weights, start, limits)
     return raise_if_failed(dataclasses.replace(found, model=model), throw)
 
@@ -124,7 +136,7 @@ def check_sites(model: KernelMachine) -> None:
 def solve_sites(model, gram, y, weights, start=None, limits=None):
     """The conditions, the differentiable sites, and how they were found, of checked arrays."""
     matching = Matching(gram, y, weights, model.loss)
-    limits = (default_tolerance(y.dtype), _MAX_ITERATIONS) if limits is None else limits
+    limits = _limits(None, _MAX_ITERATIONS, y.dtype) if limits is None else limits
     if start is None:
         start = Sites(jnp.zeros_like(y), jnp.zeros_like(y))
     sound = jnp.isfinite(start.shift) & (start.precision >= 0) & jnp.isfinite(start.precision)
@@ -133,6 +145,10 @@ def solve_sites(model, gram, y, weights, start=None, limits=None):
     finite = jnp.all(jnp.isfinite(gram))
     found = found._replace(result=jnp.where(finite, found.result, RESULTS.nonfinite))
     return matching, attach_derivatives(matching, found.sites), found
+
+
+def _limits(tolerance, max_iterations, dtype):
+    return (default_tolerance(dtype) if tolerance is None else tolerance, max_iterations)
 
 
 def left_out_of_sites(matching: Matching, sites: Sites, marginals: Marginals) -> LeftOut:

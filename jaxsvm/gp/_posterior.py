@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._errors import as_points
+from .._errors import as_points, is_traced
 from .._parameters import unfreeze
 from .._results import RESULTS, raise_on_failure
 from .._roots import safe_root
@@ -104,6 +104,16 @@ def check_offset(model: KernelMachine) -> None:
         raise ValueError(
             "a Gaussian process has no free, unpenalized offset: use `offset=False` and add a `Constant` "
             "kernel, whose variance is that of the offset"
+        )
+
+
+def check_tolerance(tolerance: Any) -> None:
+    """Raise unless the tolerance is None, for the default, or a share below one, which no start satisfies."""
+    if tolerance is None or is_traced(tolerance):
+        return
+    if not 0 <= tolerance < 1:
+        raise ValueError(
+            f"`tolerance` must be at least zero and less than one, for it is relative, but is {tolerance}"
         )
 
 
