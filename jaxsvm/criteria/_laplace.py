@@ -29,7 +29,9 @@ class LaplaceEvidence(AbstractFitCriterion):
       eq. 16, for comparison.
     - soft insensitive and Huber: `1 / compliance` on the quadratic pieces, Chu, Keerthi and Ong, "Bayesian
       support vector regression using a unified loss function", eq. 37; it jumps where the set of
-      examples on these pieces changes.
+      examples on these pieces changes. As beta tends to zero the fit becomes that of the epsilon-insensitive
+      loss, but this approximation grows without bound: ever narrower pieces are ever less like the
+      whole posterior. Compare models of the same beta.
     - smooth losses: their second derivative. For `Quadratic` this is the exact marginal likelihood of
       Gaussian process regression.
 

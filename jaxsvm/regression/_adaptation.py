@@ -19,6 +19,7 @@ from ..machine import KernelMachine
 from ..optimizers import lbfgs
 from ..selection import Selection, select
 from ..selection._types import stack
+from ._targets import center_and_scale, require_resolution
 
 _EVIDENCE = LaplaceEvidence()
 _OVER_JUMPS = lbfgs(window=5)  # eq. 37 jumps where the set of off-bound support vectors changes
@@ -54,7 +55,9 @@ def machine(
     `kappa = 1 / lengthscale^2`, the loss `SoftInsensitive`. In units of the standard deviation of the
     targets: `C = 1`, `epsilon = 0.05`, `kappa_b = 100`, and `kappa = 0.5` (footnote 12). The
     amplitude `kappa_0` is frozen at the variance of the targets, with which C would be redundant
-    (footnote 5), and so is beta, by `default_beta`. Standardize the inputs, as the paper does.
+    (footnote 5), and so is beta, by `default_beta`. `kappa_b` is at least the squared mean of the targets,
+    which need not be centered, unless they are so far from zero that rounding hides how they differ (a
+    warning tells). Standardize the inputs, as the paper does.
 
     **Arguments:**
 
@@ -62,37 +65,33 @@ def machine(
     - `ard`: whether each input has a lengthscale of its own.
     - `beta`: of the loss, strictly between zero and one.
     - `loss`: another regression loss, at its initial values; `Quadratic` gives Gaussian process regression,
-      whose amplitude is free.
+      whose amplitude is free. Its beta is frozen as well: if free, it may tend to one while C and epsilon
+      grow without bound, which is Gaussian noise in the limit.
     - `weights`: one for each example, as for `jaxsvm.fit`.
 
     **Returns:** a `KernelMachine`.
     """
     points = as_inputs(x)
-    targets = np.asarray(as_targets(y, points.shape[0], labels=False), float)
+    targets = as_targets(y, points.shape[0], labels=False)
     counts = np.asarray(as_weights(weights, points.shape[0], targets.dtype), float)
-    variance = float(
-        np.average((targets - np.average(targets, weights=counts)) ** 2, weights=counts)
-    )
-    if not variance > 0:
-        raise ValueError(
-            "all targets are the same: the amplitude of the model is their variance, which must not be "
-            "zero; give at least two different targets"
-        )
-    scale = variance**0.5
+    center, scale = center_and_scale(targets, counts)
+    require_resolution(center, scale, targets.dtype)
     lengthscale: Any = jnp.full(points.shape[1] if ard else (), np.sqrt(2.0))
-    kernel = RBF(lengthscale, variance) + Constant(100 * variance)
+    # An offset of the size of the mean must be likely beforehand, or else the search explains targets far
+    # from zero as noise; beyond ten standard deviations the paper's start is too small for that.
+    kernel = RBF(lengthscale, scale**2) + Constant(max(100 * scale**2, center**2))
     if loss is not None:
         if not isinstance(loss, AbstractRegression):
             raise TypeError(f"`loss` must be a regression loss, not {type(loss).__name__}")
         if beta is not None:
             raise ValueError("`beta` is of the default loss: set it in the `loss` itself")
         model = KernelMachine(kernel, loss)
-        fixed = ["kernel.left.variance"] if "loss.C" in parameters(model) else []
     else:
         beta = default_beta(round(counts.sum())) if beta is None else beta
         model = KernelMachine(kernel, SoftInsensitive(1 / scale, 0.05 * scale, beta))
-        fixed = ["kernel.left.variance", "loss.beta"]
-    return freeze(model, *fixed)
+    names = parameters(model)
+    fixed = ["kernel.left.variance"] if "loss.C" in names else []
+    return freeze(model, *fixed, *(["loss.beta"] if "loss.beta" in names else []))
 
 
 def starts(model: KernelMachine, inputs: int) -> list[KernelMachine]:

@@ -12,6 +12,7 @@ from .._parameters import unfreeze
 from ..criteria import linear_response
 from ..fit import fit
 from ..losses import Quadratic
+from ..regression._targets import center_and_scale
 from ..sampling import LaplacePosterior, laplace
 from ..selection import Selection
 from ._base import AbstractEstimator, relevances
@@ -92,16 +93,8 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
         self._check_settings()
         x, y = self._validated(X, y, y_numeric=True)
         x, y, weights = self._counted(x, np.asarray(y, float), sample_weight)
-        shares = weights / weights.sum()
-        center = shares @ y
-        scale = np.sqrt(shares @ (y - center) ** 2)
-        if not scale > 1e-12 * abs(center):
-            raise ValueError(
-                "all targets are the same: there is no function to learn; give at least two different ones"
-            )
-        if not np.isfinite(scale):
-            raise ValueError("the targets are too large: their variance is not a finite number")
-        self.target_center_, self.target_scale_ = float(center), float(scale)
+        center, scale = center_and_scale(y, weights)
+        self.target_center_, self.target_scale_ = center, scale
         self.scaling_ = self._scaling(x, weights)
         every = padded(self.scaling_(x), (y - center) / scale, weights)
         places = subset(y, self.max_examples, False, self._random())
