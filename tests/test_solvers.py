@@ -165,14 +165,14 @@ def test_logistic_agrees_with_a_general_minimizer(data):
     np.testing.assert_allclose(fitted.latent, features @ best.x, atol=1e-6)
 
 
-SIZES = (2, 40, 150, 400, 1000)
+SIZES = (2, 7, 40, 150, 400, 1000)
 
 
 def check_random_problems(n, count, allowed):
     """Problems of one size from trivial to hopeless, with an allowed violation for `|K| |dual|`."""
     precision = jnp.zeros(()).dtype
     singular = 0
-    for seed in range(SIZES.index(n), 6 * count, 6):
+    for seed in range(SIZES.index(n), len(SIZES) * count, len(SIZES)):
         x, y, C, lengthscale, variance = reference.random_problem(seed, n)
         kernel = jsvm.kernels.RBF(lengthscale, variance) + jsvm.kernels.Constant(0.1)
         gram = kernel.gram(jnp.asarray(x, precision))
@@ -189,7 +189,7 @@ def check_random_problems(n, count, allowed):
     assert n < 40 or singular == 5
 
 
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("n", [n for n in SIZES if n != 7])  # that one is for single precision
 def test_random_problems_to_machine_precision(n):
     """Two hundred of them."""
     check_random_problems(n, 24 if n == 1000 else 44, lambda size: 1e-9)
