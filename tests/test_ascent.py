@@ -8,8 +8,10 @@ import pytest
 
 import jaxsvm as jsvm
 from jaxsvm import RESULTS, evidence_ascent
-from jaxsvm.evidence import _ascent, median_model, median_of_partitions
+from jaxsvm.evidence import _ascent, _conclusion, median_model, median_of_partitions
+from jaxsvm.evidence._ascent_step import _is_better
 from jaxsvm.optimizers import adaptive_rates
+from jaxsvm.sampling import SamplingWarning
 
 X, Y = jsvm.datasets.noisy_xor(60, key=jax.random.key(0), inputs=4)
 MODEL = jsvm.KernelMachine(
@@ -65,6 +67,10 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, monkeypatch):
         np.testing.assert_array_equal(a, b)
     with pytest.raises(ValueError, match="another model, data, key or settings"):
         evidence_ascent(MODEL, X, -Y, **options, max_steps=5, checkpoint=file)
+    others = ({"optimizer": optax.sgd(0.5)}, {"gradient_share": 0.2}, {"change_steps": 7})
+    for other in others:
+        with pytest.raises(ValueError, match="another model, data, key or settings"):
+            evidence_ascent(MODEL, X, Y, **options | other, max_steps=5, checkpoint=file)
     file.write_bytes(file.read_bytes()[:200])
     with pytest.raises(ValueError, match="not a checkpoint, or is damaged"):
         evidence_ascent(MODEL, X, Y, **options, max_steps=5, checkpoint=file)
@@ -97,6 +103,70 @@ def test_of_several_starts_the_one_with_the_largest_evidence(climbed):
     assert path.best == 0 and float(path.scores[0]) < float(path.scores[1]) - 1.0
 
 
+def test_a_start_without_a_score_is_not_the_best(climbed, monkeypatch):
+    scores = iter([np.nan, 7.0])
+    monkeypatch.setattr(_conclusion, "minus_evidence", lambda *_: next(scores))
+    pair = jax.tree.map(lambda *pair: jnp.stack(pair), climbed.model, MODEL)
+    path = evidence_ascent(
+        MODEL, X, Y, key=KEY, **SMALL, max_steps=1, restarts=2, starts=pair, **NEVER
+    )
+    assert path.best == 1
+    np.testing.assert_array_equal(path.scores, [np.inf, 7.0])
+
+
+def test_a_start_that_failed_is_not_scored(climbed, monkeypatch):
+    """Even if nothing is known of the one that did not fail."""
+    huge = jsvm.replace(MODEL, {"kernel.left.variance": 1e300})
+    scored = []
+    monkeypatch.setattr(_conclusion, "minus_evidence", lambda m, *_: scored.append(m) or np.nan)
+    pair = jax.tree.map(lambda *pair: jnp.stack(pair), huge, climbed.model)
+    path = evidence_ascent(
+        MODEL, X, Y, key=KEY, **SMALL, max_steps=1, restarts=2, starts=pair, **NEVER
+    )
+    assert RESULTS(int(path.results[0])) == RESULTS.sampling_failed
+    assert path.best == 1 and len(scored) == 1
+    np.testing.assert_array_equal(path.scores, [np.inf, np.inf])
+
+
+def test_an_error_that_is_not_a_number_is_no_better():
+    class Given:
+        validation = (X, Y)
+
+    nan, least = jnp.asarray(np.nan), jnp.asarray(0.3)
+    assert not _is_better(nan, least, Given)
+    assert not _is_better(nan, jnp.asarray(jnp.inf), Given)
+    assert _is_better(jnp.asarray(0.2), least, Given)
+    assert not _is_better(least, least, Given)
+    Given.validation = None
+    assert _is_better(nan, least, Given)
+
+
+def test_chains_that_went_badly_are_told_of_once():
+    """A posterior so steep that the step size is not found within a short warm-up."""
+    steep = jsvm.replace(MODEL, {"loss.C": 1e5, "kernel.left.variance": 100.0})
+    with pytest.warns(SamplingWarning) as caught:
+        path = evidence_ascent(steep, X, Y, key=KEY, **SMALL, max_steps=2, **NEVER)
+    (warning,) = caught
+    assert "2 of 2 steps, the last among them, the chains went badly" in str(warning.message)
+    assert "less than 40% of the trajectories were accepted" in str(warning.message)
+    assert warning.filename == __file__
+    mean, least = path.history.acceptance[0], path.history.least_acceptance[0]
+    assert np.all(np.asarray(mean) < 0.4) and np.all(np.asarray(least) < np.asarray(mean))
+
+
+def test_a_wall_of_the_loss_in_single_precision():
+    """Starts are compared all the same; with few landmarks the default rank is their number."""
+    with jax.enable_x64(False):
+        x, y = X.astype(jnp.float32), Y.astype(jnp.float32)
+        kernel = jsvm.kernels.RBF(2.0, 4.0) + jsvm.kernels.Constant(0.1)
+        model = jsvm.KernelMachine(kernel, jsvm.losses.Trigonometric())
+        options = {"chains": 4, "warmup": 12, "draws": 40, "first_warmup": 60, "landmarks": 6}
+        path = evidence_ascent(model, x, y, key=KEY, restarts=2, max_steps=8, **NEVER, **options)
+    assert path.model.kernel.left.log_variance.dtype == path.history.magnitude.dtype == jnp.float32
+    assert np.all(np.isfinite(path.scores)) and path.best == int(jnp.argmin(path.scores))
+    assert np.all(np.asarray(path.history.acceptance) > 0.4)
+
+
 def test_median_of_partitions():
     flipped = jnp.where(jnp.arange(60) < 10, -Y, Y)
     parts = [(X, Y), (X[::-1], Y[::-1]), (X, flipped)]
@@ -124,6 +194,9 @@ def test_bad_input_is_refused():
         ({"gradient_share": 1.5}, "`gradient_share` must be between 0 and 1"),
         ({"chains": 1}, "at least two chains"),
         ({"rank": 40, "landmarks": 30}, "needs at least as many landmarks"),
+        ({"rank": 100}, "rank of 100 needs at least as many landmarks, but there are 60"),
+        ({"landmarks": 0}, "`landmarks` must be a positive integer"),
+        ({"landmarks": 61}, "61 landmarks were asked for"),
         ({"bounds": {"loss.C": (1.0, 2.0)}}, "out of its bounds"),
         ({"max_steps": 0}, "`max_steps` must be a positive integer"),
     ):
@@ -158,7 +231,34 @@ def test_the_papers_rates_discard_a_step_that_overshoots():
     points = [float(p) for p in path]
     assert points[1] == pytest.approx(-0.3)  # where the gradient has turned and is larger
     assert points[2] == pytest.approx(0.1 - 0.2)
-    assert bool(state.retaken) is False or abs(points[3]) <= abs(points[2])
+    # there the gradient has turned again, but not a second time in a row is a step discarded: the rate, which
+    # was 0.4 / 0.2 and then half of it, is halved once more, and leads from -0.1 to zero
+    assert points[3] == pytest.approx(0.0, abs=1e-12)
+    assert not bool(state.retaken) and float(state.rates) == pytest.approx(0.5)
+
+
+def test_the_papers_rates_go_back_to_where_a_step_began_and_not_further():
+    """A bound at -0.2 cuts the step from 0.1 short; half of what was meant is taken from 0.1 again."""
+    method = adaptive_rates(first_move=0.4, shrink=0.5)
+    point = jnp.asarray(0.1)
+    state = method.init(point)
+    updates, state = method.update(2 * point, state, point)
+    point = jnp.maximum(point + updates, -0.2)
+    assert float(point) == pytest.approx(-0.2)
+    updates, state = method.update(2 * point, state, point)
+    assert bool(state.retaken) and float(point + updates) == pytest.approx(-0.1)
+    with pytest.raises(ValueError, match="needs the parameters"):
+        method.update(2 * point, state)
+
+
+def test_the_papers_rates_leave_a_bound_as_they_came():
+    """No gradient leads out of the bounds: when one leads back, there is no step to judge by it."""
+    method = adaptive_rates(first_move=0.4)
+    point = jnp.asarray(0.1)
+    state = method.init(point)
+    for gradient in (1.0, 0.0, -1.0):
+        updates, state = method.update(jnp.asarray(gradient), state, point)
+    assert not bool(state.retaken) and float(updates) == pytest.approx(0.4)
 
 
 def test_the_papers_rates_reach_a_maximum_in_spite_of_noise():

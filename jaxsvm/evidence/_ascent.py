@@ -1,36 +1,33 @@
 """Ascending the evidence along its exact gradients."""
 
-import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
-from .._parameters import free_parameters
 from .._progress import Progress
-from .._results import RESULTS, FitError
+from .._results import RESULTS
 from .._threads import map_in_threads
 from ..fit import as_data
 from ..machine import KernelMachine
 from ..optimizers import adaptive_rates
-from ..sampling._diagnostics import SamplingWarning
 from ..sampling._methods import HMC, Method
 from ..sampling._sample import check_sampler
 from ..sampling._whitening import choose_subspace
 from ..selection._coordinates import Ranges, check_inside, draw_starts, limits
 from ..selection._select import as_pair, check_starts
-from ..selection._types import member, stack
-from ._ascent_step import RUNNING, Row, Rules, State, Task, advance, begin, first_state
-from ._ascent_types import Ascent, AscentHistory, leaves_by_name, median_model
+from ..selection._types import member
+from ._ascent_step import RUNNING, Rules, Task, advance, begin, first_state
+from ._ascent_types import Ascent, median_model
 from ._checkpoint import Checkpoint
+from ._conclusion import conclude
 from ._gradient import Plan, check_route
-from ._log_evidence import log_evidence
 
 _ADAPTIVE = adaptive_rates()  # one object, so that all ascents share their compilations
 _MANY_EXAMPLES = 1000
+_RANK = 20  # unless another is asked for
 _MOST_TRIES = 3  # to get chains moving that stand still
 
 
@@ -40,7 +37,7 @@ def evidence_ascent(
     y: Any,
     *,
     key: Any,
-    rank: int | None = 20,
+    rank: int | Literal["auto"] | None = "auto",
     landmarks: int | Any | None = None,
     choice: str = "random",
     route: str | None = None,
@@ -77,8 +74,9 @@ def evidence_ascent(
 
     - `model`: where to begin; `jaxsvm.freeze` what should stay.
     - `x`, `y`, `weights`, `key`, `landmarks`, `choice`, `method`, `chains`: as for `jaxsvm.sample`.
-    - `rank`: of Nystrom's method; None for the exact kernel. By default 20, as in the paper, or the
-      number of examples where that is less.
+    - `rank`: of Nystrom's method; None for the exact kernel, or for as many as there are `landmarks` if
+      these are given. By default, `"auto"`, 20 as in the paper, or the number of landmarks or examples where
+      that is less.
     - `route`: of the gradient, as for `jaxsvm.evidence_gradient`; by default `"kernel"` with less than 1,000
       examples, and `"fisher"`, whose time does not grow like their square, with more.
     - `optimizer`: any of optax (make it once and pass the same object); by default
@@ -94,12 +92,14 @@ def evidence_ascent(
     - `validation`, `patience`: data `(x, y)` by whose error to choose among all steps, and to stop when it
       has not become less for so many steps.
     - `checkpoint`: a file to save the state in after each step. If it is there, the ascent goes on from it
-      and ends exactly as it would have without the interruption.
+      and ends exactly as it would have without the interruption; so all arguments must be the same as
+      then, the optimizer's numbers included, but for `max_steps` and `throw`. Another run is refused.
     - `progress`: whether to draw a progress bar; by default if standard error is a terminal.
     - `throw`: whether to raise if all starts fail.
 
     **Returns:** an `Ascent`. Of several starts the best has the least validation error or, without
-    validation data, the largest log evidence by `jaxsvm.log_evidence`.
+    validation data, the largest log evidence by `jaxsvm.log_evidence`. A `SamplingWarning` says in words
+    what is wrong with its chains, if anything is.
 
     **Example:**
 
@@ -124,8 +124,8 @@ def evidence_ascent(
     optimizer = _ADAPTIVE if optimizer is None else optimizer
     if not isinstance(optimizer, optax.GradientTransformation):
         raise TypeError(f"`optimizer` must be one of optax, not {type(optimizer).__name__}")
-    if rank is not None and landmarks is None:
-        rank = min(rank, x.shape[0])
+    if rank == "auto":
+        rank = _default_rank(x.shape[0], landmarks)
     mark_key, start_key, run_key = jax.random.split(key, 3)
     subspace = choose_subspace(model, x, rank, landmarks, choice, mark_key)
     pairs = (as_pair(pair, model, x) for pair in (test, validation))
@@ -134,7 +134,8 @@ def evidence_ascent(
     rules = Rules(gradient_share, change_share, change_steps, patience)
     models = draw_starts(model, starts, bounds, restarts, start_key)
     file = Checkpoint(
-        checkpoint, (task, plan, first_warmup, models, jax.random.key_data(key), str(bounds))
+        checkpoint,
+        (task, plan, rules, optimizer, first_warmup, models, jax.random.key_data(key)),
     )
     bar = Progress(restarts * max_steps, "ascending", progress)
     done = np.zeros(restarts, int)
@@ -153,7 +154,16 @@ def evidence_ascent(
 
     outcomes = map_in_threads(run_one, restarts, task.x.shape[0])
     bar.close()
-    return _conclude(model, task, plan, outcomes, key, throw)
+    return conclude(model, task, plan, outcomes, key, throw)
+
+
+def _default_rank(examples: int, landmarks: Any) -> int:
+    """20, or what there is; landmarks that make no sense are left to the checks of all samplers."""
+    if landmarks is None:
+        return min(_RANK, examples)
+    count = len(landmarks) if np.ndim(landmarks) == 1 else landmarks
+    whole = isinstance(count, int | np.integer) and count >= 1
+    return min(_RANK, int(count)) if whole else _RANK
 
 
 def _default_route(examples: int) -> str:
@@ -193,77 +203,6 @@ def _climb(task, plan, optimizer, rules, model, first_warmup, max_steps, keys, p
         watch(steps + 1, row, int(state.code) != RUNNING)
         file.save(start, (state, rows), steps + 1)
     return state, rows
-
-
-def _conclude(model, task: Task, plan: Plan, outcomes, key, throw: bool) -> Ascent:
-    states: list[State] = [state for state, _ in outcomes]
-    codes = np.array([int(state.code) for state in states])
-    codes = np.where(codes == RUNNING, int(RESULTS.iteration_limit), codes)
-    usable = codes != int(RESULTS.sampling_failed)
-    if throw and not usable.any():
-        raise FitError(f"all {len(codes)} starts failed. {RESULTS.sampling_failed.message}")
-    # the last step's gradient was taken at `best`, from which one more move has been made
-    models = [state.best for state in states]
-    if task.validation is not None:
-        scores = np.array([float(state.best_score) for state in states])
-    elif len(models) > 1:
-        scores = np.array([_minus_evidence(m, task, plan, key) for m in models])
-    else:
-        scores = np.zeros(1)
-    best = int(np.argmin(np.where(usable, scores, np.inf)))
-    stacked = stack(models)
-    end = jnp.stack([state.end for state in states])
-    history = _history(model, task, [rows for _, rows in outcomes], end)
-    return Ascent(
-        models[best], best, stacked, jnp.asarray(codes), jnp.asarray(scores), history,
-        task.x, task.y, task.weights,
-    )  # fmt: skip
-
-
-def _minus_evidence(model, task: Task, plan: Plan, key) -> float:
-    """Minus the log evidence of the same low-rank machine that has been climbed."""
-    everything = task.landmarks is None
-    exact = everything and plan.rank == task.x.shape[0]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SamplingWarning)  # that the rank is low was asked for
-        found = log_evidence(
-            model,
-            task.x,
-            task.y,
-            weights=task.weights,
-            key=jax.random.fold_in(key, 1),
-            rank=None if exact else plan.rank,
-            landmarks=None if exact else (task.x.shape[0] if everything else task.landmarks),
-        )
-    return -float(found.value)
-
-
-def _history(model, task: Task, rows: list[Row], end) -> AscentHistory:
-    steps = np.array([len(row.magnitude) for row in rows])
-    length = max(int(steps.max()), 1)
-
-    def stack(*leaves):
-        padded = [
-            np.concatenate([leaf, np.full((length - len(leaf), *leaf.shape[1:]), np.nan)])
-            for leaf in leaves
-        ]
-        return jnp.asarray(np.stack(padded))
-
-    joined = jax.tree.map(stack, *rows)
-    return AscentHistory(
-        free_parameters(joined.model),
-        leaves_by_name(model, joined.gradient),
-        leaves_by_name(model, joined.standard_error),
-        joined.magnitude,
-        joined.acceptance,
-        joined.divergences,
-        joined.step_size,
-        joined.whitening_error,
-        joined.test if task.test is not None else None,
-        joined.validation if task.validation is not None else None,
-        jnp.asarray(steps),
-        end,
-    )
 
 
 def median_of_partitions(

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .._parameters import unfreeze
 from .._results import RESULTS
@@ -79,6 +79,7 @@ class Row(NamedTuple):
     standard_error: KernelMachine
     magnitude: Float[Array, ""]
     acceptance: Float[Array, ""]
+    least_acceptance: Float[Array, ""]  # among the chains
     divergences: Int[Array, ""]
     step_size: Float[Array, ""]
     whitening_error: Float[Array, ""]
@@ -130,12 +131,13 @@ def advance(
     fit_start, test, validation = measure(
         state.model, task.x, task.y, task.weights, state.fit_start, task.test, task.validation
     )
-    acceptance = jnp.mean(traces.acceptance)
+    of_chains = jnp.mean(traces.acceptance, axis=0)
+    acceptance = jnp.mean(of_chains)
     magnitude = _magnitude(gradient, error)
     sound = jnp.isfinite(magnitude) & (acceptance >= _LEAST_ACCEPTANCE)
     row = Row(
-        state.model, gradient, error, magnitude, acceptance, jnp.sum(traces.divergent),
-        jnp.exp(chains.log_step), whitening.error, test, validation,
+        state.model, gradient, error, magnitude, acceptance, jnp.min(of_chains),
+        jnp.sum(traces.divergent), jnp.exp(chains.log_step), whitening.error, test, validation,
     )  # fmt: skip
 
     # what would lead out of the bounds is no gradient; optax minimizes
@@ -156,7 +158,7 @@ def advance(
     largest = jnp.max(jnp.abs(ravel_pytree(moved)[0] - ravel_pytree(state.model)[0]), initial=0.0)
     quiet = sound & (largest < (rules.change_share or 0.0))
     still = jnp.where(quiet, state.still + 1, 0)
-    better = jnp.isnan(validation) | (validation < state.best_score)
+    better = _is_better(validation, state.best_score, task)
     worse = jnp.where(better, 0, state.worse + 1)
     no = jnp.asarray(False)
     conditions = [
@@ -177,12 +179,22 @@ def advance(
         peak,
         still.astype(jnp.int32),
         jax.tree.map(lambda new, old: jnp.where(better & sound, new, old), state.model, state.best),
-        jnp.where(better & ~jnp.isnan(validation), validation, state.best_score),
+        state.best_score
+        if task.validation is None
+        else jnp.where(better & sound, validation, state.best_score),
         jnp.where(better & sound, state.steps, state.end).astype(jnp.int32),
         worse.astype(jnp.int32),
         state.steps + 1,
         code.astype(jnp.int32),
     ), row
+
+
+def _is_better(error, least, task: Task) -> Bool[Array, ""]:
+    """Whether a model becomes the end point: by its validation error or, without such data, as the last.
+
+    An error that is not a number is no better than any.
+    """
+    return jnp.asarray(True) if task.validation is None else error < least
 
 
 def _setup(task: Task, model: KernelMachine) -> Setup:

@@ -17,12 +17,13 @@ from ..machine import KernelMachine
 class AscentHistory(eqx.Module):
     """What happened at each step of each start; NaN after a start has ended.
 
-    All of shape (starts, steps, ...): `parameters` by name in natural units, `gradient` of the log evidence
-    and its `standard_error` by name in the unconstrained coordinates (logarithms of positive
+    All of shape (starts, steps, ...): `parameters` by name in natural units, `gradient` of the log
+    evidence and its `standard_error` by name in the unconstrained coordinates (logarithms of positive
     parameters), `magnitude`, the mean magnitude of the gradient's components less what is noise,
-    `acceptance`, `divergences` and `step_size` of the chains, `whitening_error`, the share of the prior's
-    variance that the low rank loses; `test_error` and `validation_error` where such data were given,
-    else None. `steps` of each start, and `end`, the number of the step whose model became its end point.
+    `acceptance` (the mean over the chains, and `least_acceptance` among them), `divergences` and
+    `step_size` of the chains, `whitening_error`, the share of the prior's variance that the low rank
+    loses; `test_error` and `validation_error` where such data were given, else None. `steps` of each
+    start, and `end`, the number of the step whose model became its end point.
     """
 
     parameters: dict[str, Float[Array, "starts steps ..."]]
@@ -30,6 +31,7 @@ class AscentHistory(eqx.Module):
     standard_error: dict[str, Float[Array, "starts steps ..."]]
     magnitude: Float[Array, "starts steps"]
     acceptance: Float[Array, "starts steps"]
+    least_acceptance: Float[Array, "starts steps"]
     divergences: Float[Array, "starts steps"]
     step_size: Float[Array, "starts steps"]
     whitening_error: Float[Array, "starts steps"]
@@ -45,8 +47,8 @@ class Ascent(eqx.Module):
     `model` is the end point of the best start, number `best`; `models` holds those of all starts
     (stacked: the leading axis of each leaf counts them), `results` their codes of `jaxsvm.RESULTS`,
     `history` what happened on the way. With several starts `scores` are what they were compared by:
-    the validation error or, without validation data, minus the log evidence. `x`, `y` and `weights` are
-    the data.
+    the validation error or, without validation data, minus the log evidence; infinite for a start that
+    failed. `x`, `y` and `weights` are the data.
     """
 
     model: KernelMachine

@@ -1,6 +1,5 @@
 """Long runs that can be killed and go on as if nothing had happened."""
 
-import hashlib
 import json
 import os
 import threading
@@ -12,22 +11,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-_FORMAT = 1
+from ._identity import fingerprint
+
+_FORMAT = 2
 
 
 class Checkpoint:
     """A file with the state and the history of each start, written whole and at once.
 
-    It holds arrays and one line of text, no code. It belongs to one run: model, data, key and settings
-    are told apart by a fingerprint.
+    It holds arrays and one line of text, no code. It belongs to one run: model, data, key, optimizer and
+    settings are told apart by a fingerprint.
 
-    **Arguments:** `path`, of the file, or None for nothing to be saved; `identity`, a tree of arrays and
-    plain values that makes out the run.
+    **Arguments:** `path`, of the file, or None for nothing to be saved; `identity`, a tree of all that
+    makes out the run.
     """
 
     def __init__(self, path: str | Path | None, identity: Any):
         self._path = None if path is None else Path(path)
-        self._fingerprint = "" if path is None else _fingerprint(identity)
+        self._fingerprint = "" if path is None else fingerprint(identity)
         self._lock = threading.Lock()
         self._entries: dict[int, tuple[list[np.ndarray], int]] = {}
         if self._path is not None and self._path.exists():
@@ -80,21 +81,10 @@ class Checkpoint:
             raise ValueError(f"{self._path} was written by another version of this library")
         if about["fingerprint"] != self._fingerprint:
             raise ValueError(
-                f"{self._path} belongs to a run with another model, data, key or settings: take another "
-                "file, or remove it to begin anew"
+                f"{self._path} belongs to a run with another model, data, key or settings (those of the "
+                "optimizer and of when to stop included): take another file, or remove it to begin anew"
             )
         for start, steps in about["steps"].items():
             count = sum(name.startswith(f"{start}/") for name in content)
             leaves = [content[f"{start}/{place}"] for place in range(count)]
             self._entries[int(start)] = (leaves, int(steps))
-
-
-def _fingerprint(identity: Any) -> str:
-    digest = hashlib.sha256()
-    leaves, structure = jax.tree.flatten(identity)
-    digest.update(str(structure).encode())
-    for leaf in leaves:
-        array = np.asarray(leaf)
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(repr(leaf).encode() if array.dtype == object else array.tobytes())
-    return digest.hexdigest()

@@ -29,6 +29,10 @@ _DIVERGENCES = 0.01
 _LEAST_ACCEPTANCE = 0.4
 
 
+class InfiniteLossError(ValueError):
+    """Draws from the prior with an infinite loss: there is nothing to integrate from."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Thermodynamic:
     """Thermodynamic integration: `ln Z(1) = -int_0^1 dt <sum_i w_i L_i>_t`.
@@ -113,7 +117,7 @@ def integrate(
     prior_key, ladder_key = jax.random.split(key)
     whitening, chains, prior_loss = _at_prior(setup, rank, method, prior_key)
     if not np.isfinite(np.asarray(prior_loss)).all():
-        raise ValueError(
+        raise InfiniteLossError(
             "the mean loss of draws from the prior is not finite, so that there is nothing to integrate: "
             'the loss has a wall, or its values overflow. Use `method="smc"`'
         )

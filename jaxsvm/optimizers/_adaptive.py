@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 
 
 class AdaptiveState(NamedTuple):
-    """Of each parameter: its rate, the gradient and the step of the point that was accepted last.
+    """Of each parameter: its rate, the point that was accepted last, and the gradient there.
 
     A rate of zero stands for a parameter that has not moved yet. `retaken` tells whether the last step was
     a discarded one, taken again.
@@ -17,7 +17,7 @@ class AdaptiveState(NamedTuple):
 
     rates: Any
     gradients: Any
-    moves: Any
+    points: Any
     retaken: Any
 
 
@@ -27,7 +27,7 @@ class _Leaf(NamedTuple):
     update: Float[Array, "..."]
     rate: Float[Array, ""]
     gradient: Float[Array, "..."]
-    move: Float[Array, "..."]
+    point: Float[Array, "..."]
     retaken: Bool[Array, ""]
 
 
@@ -58,7 +58,9 @@ def adaptive_rates(
     - `rise`: one whose norm is above this multiple of it has risen sharply.
     - `turn`: the cosine of the angle between two gradients below which the direction has turned.
 
-    **Returns:** a gradient transformation, to be fed with gradients of what is minimized.
+    **Returns:** a gradient transformation, to be fed with gradients of what is minimized and with the
+    parameters: `update(gradients, state, parameters)`. A discarded step goes back to where it began,
+    wherever it has led: bounds may have cut it short.
     """
     for name, value in (("first_move", first_move), ("max_move", max_move)):
         if not value > 0:
@@ -70,17 +72,19 @@ def adaptive_rates(
         zero = jax.tree.map(jnp.zeros_like, params)
         rates = jax.tree.map(lambda leaf: jnp.zeros((), leaf.dtype), params)
         retaken = jax.tree.map(lambda leaf: jnp.asarray(False), params)
-        return AdaptiveState(rates, zero, zero, retaken)
+        return AdaptiveState(rates, zero, params, retaken)
 
-    def step_of_leaf(gradient, rate, last_gradient, last_move, retaken) -> _Leaf:
+    def step_of_leaf(gradient, point, rate, last_gradient, last_point, retaken) -> _Leaf:
         size, last_size = _norm(gradient), _norm(last_gradient)
         begun = rate > 0
         product = jnp.sum(gradient * last_gradient)
         turned = begun & (product < turn * size * last_size)
+        # without a gradient, as at a bound, there was no step either whose effect could be judged
+        judged = begun & (last_size > 0)
         # a second time in a row it is not this parameter's own step that has changed its gradient
-        discard = ~retaken & begun
+        discard = ~retaken & judged
         discard &= (size > rise * last_size) | (turned & (size > shrink * last_size))
-        growing = begun & ~turned & (size > decline * last_size)
+        growing = judged & ~turned & (size > decline * last_size)
         factor = jnp.where(discard | turned, shrink, jnp.where(growing, grow, 1.0))
         most = jnp.max(jnp.abs(gradient), initial=0.0)
         first = first_move / jnp.where(most > 0, most, 1.0)
@@ -91,12 +95,15 @@ def adaptive_rates(
         too_long = longest > max_move
         shortening = jnp.where(too_long, max_move / jnp.where(too_long, longest, 1.0), 1.0)
         move, rate = move * shortening, rate * shortening
-        update = jnp.where(discard, move - last_move, move)
-        return _Leaf(update, rate, accepted, move, discard)
+        begin = jnp.where(discard, last_point, point)
+        return _Leaf(move + (begin - point), rate, accepted, begin, discard)
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        del params
-        leaves = jax.tree.map(step_of_leaf, updates, *state)
+        if params is None:
+            raise ValueError(
+                "`adaptive_rates` needs the parameters: `update(gradients, state, parameters)`"
+            )
+        leaves = jax.tree.map(step_of_leaf, updates, params, *state)
         parts = [
             jax.tree.map(lambda leaf, place=place: leaf[place], leaves, is_leaf=_is_leaf)
             for place in range(len(_Leaf._fields))

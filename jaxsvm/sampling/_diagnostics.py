@@ -24,6 +24,7 @@ class Thresholds(NamedTuple):
     ess_of_chain: float = 10.0
     divergences: float = 0.01
     least_acceptance: float = 0.4
+    stuck: float = 0.01  # acceptance of a chain that as good as stands still
     ebfmi: float = 0.2
 
 
@@ -112,7 +113,7 @@ def _problems(d: Diagnostics, limits: Thresholds) -> list[str]:
     problems = []
     acceptance = np.asarray(d.acceptance)
     chains = len(acceptance)
-    stuck = np.flatnonzero(acceptance < 0.01)
+    stuck = np.flatnonzero(acceptance < limits.stuck)
     if len(stuck) == chains:
         problems.append(
             "no chain moves: hardly any trajectory was accepted. Lower the step size, or let it adapt "

@@ -1,0 +1,156 @@
+"""From the ends of all starts to the outcome of an ascent: which is the best, and what to warn of."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._parameters import free_parameters
+from .._results import RESULTS, FitError
+from ..machine import KernelMachine
+from ..sampling._diagnostics import SamplingWarning, Thresholds
+from ..selection._types import stack
+from ._ascent_step import RUNNING, Row, State, Task
+from ._ascent_types import Ascent, AscentHistory, leaves_by_name
+from ._gradient import Plan
+from ._log_evidence import log_evidence
+from ._thermodynamic import InfiniteLossError
+
+_FEW_STEPS = 0.1  # share of bad ones that noisy gradients can do with
+
+
+def conclude(
+    model: KernelMachine,
+    task: Task,
+    plan: Plan,
+    outcomes: list[tuple[State, Row]],
+    key,
+    throw: bool,
+) -> Ascent:
+    """The outcome of an ascent, by the last state and the rows of each start."""
+    states = [state for state, _ in outcomes]
+    codes = np.array([int(state.code) for state in states])
+    codes = np.where(codes == RUNNING, int(RESULTS.iteration_limit), codes)
+    usable = codes != int(RESULTS.sampling_failed)
+    if throw and not usable.any():
+        raise FitError(f"all {len(codes)} starts failed. {RESULTS.sampling_failed.message}")
+    # the last step's gradient was taken at `best`, from which one more move has been made
+    models = [state.best for state in states]
+    scores = _scores(task, plan, states, usable, key)
+    candidates = np.flatnonzero(usable) if usable.any() else np.arange(len(models))
+    best = int(candidates[np.argmin(scores[candidates])])
+    end = jnp.stack([state.end for state in states])
+    history = _history(model, task, [rows for _, rows in outcomes], end)
+    if usable[best]:
+        _warn_of_chains(outcomes[best][1], int(end[best]), plan)
+    return Ascent(
+        models[best], best, stack(models), jnp.asarray(codes), jnp.asarray(scores), history,
+        task.x, task.y, task.weights,
+    )  # fmt: skip
+
+
+def _scores(task: Task, plan: Plan, states: list[State], usable: np.ndarray, key) -> np.ndarray:
+    """What the starts are compared by, to be small; infinite where there is nothing to compare."""
+    if task.validation is not None:
+        scores = np.array([float(state.best_score) for state in states])
+    elif len(states) == 1:
+        return np.zeros(1)
+    else:
+        scores = np.array(
+            [
+                minus_evidence(state.best, task, plan, key) if fine else np.inf
+                for state, fine in zip(states, usable, strict=True)
+            ]
+        )
+    return np.where(usable & np.isfinite(scores), scores, np.inf)
+
+
+def minus_evidence(model: KernelMachine, task: Task, plan: Plan, key) -> float:
+    """Minus the log evidence of the same low-rank machine that has been climbed; NaN if it was not found."""
+    everything = task.landmarks is None
+    exact = everything and plan.rank == task.x.shape[0]
+
+    def by(method):
+        return log_evidence(
+            model,
+            task.x,
+            task.y,
+            weights=task.weights,
+            key=jax.random.fold_in(key, 1),
+            rank=None if exact else plan.rank,
+            landmarks=None if exact else (task.x.shape[0] if everything else task.landmarks),
+            method=method,
+            progress=False,
+        )
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)  # that the rank is low was asked for
+        try:
+            found = by("thermodynamic")
+        except InfiniteLossError:  # the loss has a wall
+            found = by("smc")
+    return -float(found.value)
+
+
+def _history(model, task: Task, rows: list[Row], end) -> AscentHistory:
+    steps = np.array([len(row.magnitude) for row in rows])
+    length = max(int(steps.max()), 1)
+
+    def pad_and_stack(*leaves):
+        padded = [
+            np.concatenate([leaf, np.full((length - len(leaf), *leaf.shape[1:]), np.nan)])
+            for leaf in leaves
+        ]
+        return jnp.asarray(np.stack(padded))
+
+    joined = jax.tree.map(pad_and_stack, *rows)
+    return AscentHistory(
+        free_parameters(joined.model),
+        leaves_by_name(model, joined.gradient),
+        leaves_by_name(model, joined.standard_error),
+        joined.magnitude,
+        joined.acceptance,
+        joined.least_acceptance,
+        joined.divergences,
+        joined.step_size,
+        joined.whitening_error,
+        joined.test if task.test is not None else None,
+        joined.validation if task.validation is not None else None,
+        jnp.asarray(steps),
+        end,
+    )
+
+
+def _warn_of_chains(rows: Row, end: int, plan: Plan) -> None:
+    """One warning for the whole way of a start, if its chains went badly at its end or more than seldom."""
+    limits = Thresholds()
+    acceptance, least = np.asarray(rows.acceptance), np.asarray(rows.least_acceptance)
+    low = acceptance < limits.least_acceptance
+    stuck = least < limits.stuck
+    wild = np.asarray(rows.divergences) > limits.divergences * plan.chains * plan.draws
+    bad = low | stuck | wild
+    if not bad.any() or not (bad[end] or bad.mean() > _FEW_STEPS):
+        return
+    words = [
+        f"in {bad.sum()} of {len(bad)} steps{', the last among them,' if bad[end] else ''} the chains "
+        "went badly"
+    ]
+    if low.any():
+        words.append(
+            f"in {low.sum()} less than {limits.least_acceptance:.0%} of the trajectories were accepted, "
+            f"{acceptance.min():.0%} at worst (of one chain {least.min():.0%})"
+        )
+    if stuck.any():
+        words.append(f"in {stuck.sum()} a chain stood still")
+    if wild.any():
+        words.append(
+            f"in {wild.sum()} more than {limits.divergences:.0%} of the trajectories diverged"
+        )
+    warnings.warn(
+        "the end of the ascent should not be trusted as it is: " + "; ".join(words) + ". Lengthen "
+        "`warmup`, raise the method's `target_acceptance` or lower its `step_size`, or bound the "
+        "hyperparameters (a large C times the kernel's amplitude makes a posterior with hard walls)",
+        SamplingWarning,
+        stacklevel=4,
+    )
