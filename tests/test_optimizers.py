@@ -7,6 +7,8 @@ import optax
 import pytest
 
 import jaxsvm as jsvm
+from jaxsvm import kernels, losses
+from jaxsvm.criteria._base import AbstractCriterion, evaluation
 from jaxsvm.optimizers import GreedyWalk, lbfgs
 
 
@@ -79,6 +81,40 @@ def test_a_window_leads_over_small_jumps():
     assert bool(jnp.any(jnp.diff(values) > 0.1))  # over a jump
     with pytest.raises(ValueError, match="`window` must be a positive integer"):
         lbfgs(window=0)
+
+
+class Valley(AbstractCriterion):
+    """A steep valley that falls gently along its floor, on which all lengthscales are equal."""
+
+    def check(self, model, x, y):
+        pass
+
+    def evaluate(self, model, x, y, weights, memory=None):
+        point = model.kernel.log_lengthscale
+        value = jnp.mean(point) + 1e4 * jnp.sum((point - jnp.mean(point)) ** 2)
+        return evaluation(value, jnp.zeros((), jnp.int32), None)
+
+
+def test_the_walk_keeps_about_half_of_its_steps():
+    """Whatever the first step size, which here is ten thousand times the width of the valley."""
+    machine = jsvm.KernelMachine(kernels.RBF(jnp.ones(3)), losses.LeastSquares(1.0), offset=True)
+    model = jsvm.freeze(machine, "kernel.variance", "loss")
+    found = jsvm.select(
+        model, np.eye(4, 3), [1.0, -1.0, 1.0, -1.0], Valley(),
+        optimizer=GreedyWalk(step=1.0, step_tolerance=1e-300), restarts=4, starts=0.0,
+        key=jax.random.key(4), max_steps=250, change_tolerance=0.0, patience=250,
+    )  # fmt: skip
+    lengthscales = np.asarray(found.history.parameters["kernel.lengthscale"])
+    kept = np.diff(lengthscales, axis=1) != 0
+    assert kept[:, :10].mean() < 0.2
+    assert 0.45 < kept[:, 100:].mean() < 0.55
+
+
+def test_lbfgs_shortens_its_steps_however_steep_the_function():
+    """Lengths of a step are relative to the first one on its line, not to one."""
+    target = jnp.array([0.003, -0.001])
+    (point, _), _ = minimize(lambda v: 1e14 * jnp.sum((v - target) ** 2), jnp.zeros(2), 30, lbfgs())
+    np.testing.assert_allclose(point, target, rtol=1e-6)
 
 
 def test_bad_walks():

@@ -20,6 +20,7 @@ class LBFGSState(NamedTuple):
     gradient: Float[Array, " p"]
     direction: Float[Array, " p"]
     step: Float[Array, ""]
+    first_step: Float[Array, ""]  # the one that was tried first on this line
     moves: Float[Array, "m p"]
     changes: Float[Array, "m p"]
     recent: Float[Array, " w"]  # values that were accepted last, and -inf where there are none yet
@@ -60,7 +61,8 @@ def lbfgs(
         one = jnp.ones((), point.dtype)
         recent = jnp.full(window, -infinity)
         begun = jnp.asarray(False)
-        return LBFGSState(point, infinity, zero, zero, one, differences, differences, recent, begun)
+        pairs = (differences, differences)
+        return LBFGSState(point, infinity, zero, zero, one, one, *pairs, recent, begun)
 
     def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         value = extra["value"]
@@ -97,7 +99,8 @@ def _new_line(state: LBFGSState, point, value, gradient, max_move) -> LBFGSState
     step = jnp.where(longest > most, most / jnp.where(longest > 0, longest, 1.0), 1.0)
     recent = _push(state.recent, value)
     begun = jnp.ones_like(state.begun)
-    return LBFGSState(point, value, gradient, direction, step, moves, changes, recent, begun)
+    pairs = (moves, changes)
+    return LBFGSState(point, value, gradient, direction, step, step, *pairs, recent, begun)
 
 
 def _shorter(state: LBFGSState, promised, value) -> LBFGSState:
@@ -106,11 +109,12 @@ def _shorter(state: LBFGSState, promised, value) -> LBFGSState:
     factor = jnp.where(jnp.isfinite(excess) & (excess > 0), -promised / (2 * excess), 0.25)
     step = state.step * jnp.clip(factor, 0.1, 0.5)
     # a line that leads nowhere: forget the curvatures and go down the gradient
-    lost = step < _SHORTEST * jnp.maximum(1.0, state.step)
+    lost = step < _SHORTEST * state.first_step
     steepest = 0.1 / jnp.maximum(jnp.max(jnp.abs(state.gradient)), 1e-30)
     return state._replace(
         direction=jnp.where(lost, -state.gradient, state.direction),
         step=jnp.where(lost, steepest, step),
+        first_step=jnp.where(lost, steepest, state.first_step),
         moves=jnp.where(lost, 0.0, state.moves),
         changes=jnp.where(lost, 0.0, state.changes),
     )
