@@ -42,8 +42,8 @@ def as_points(x: Any, examples: Float[Array, "n d"]) -> Float[Array, "m d"]:
     return points
 
 
-def as_targets(y: Any, examples: int, *, labels: bool) -> Float[Array, " n"]:
-    """Targets as a floating-point vector; labels must be -1 and +1, and both must occur."""
+def as_targets(y: Any, examples: int, *, labels: bool, both: bool = True) -> Float[Array, " n"]:
+    """Targets as a floating-point vector; labels must be -1 and +1, and (if `both`) both must occur."""
     array = _as_float(y, "y")
     if array.ndim != 1:
         raise ValueError(
@@ -62,7 +62,7 @@ def as_targets(y: Any, examples: int, *, labels: bool) -> Float[Array, " n"]:
                 f"labels must be -1 and +1, but `y` holds {few}{' ...' if len(values) > 5 else ''}; "
                 "for real-valued targets choose a regression loss such as `losses.SoftInsensitive`"
             )
-        if len(values) == 1:
+        if both and len(values) == 1:
             raise ValueError(
                 f"all labels are {values.pop():+.0f}: a classifier needs examples of both classes"
             )

@@ -80,6 +80,12 @@ def half_proportion(value: Any, name: str, most_axes: int = 0) -> Float[Array, "
     return jax.scipy.special.logit(2 * inside)
 
 
+_DOMAINS = {
+    "": (-np.inf, np.inf),
+    "log_": (0.0, np.inf),
+    "logit_": (0.0, 1.0),
+    "half_logit_": (0.0, 0.5),
+}
 _TO_LEAF = {"log_": positive, "logit_": proportion, "half_logit_": half_proportion}
 
 
@@ -160,6 +166,11 @@ def _select(model, names) -> dict[str, tuple[str, tuple]]:
 def matching(model, names) -> tuple[str, ...]:
     """The full names of the parameters that `names` stand for; an error where there is none."""
     return tuple(_select(model, names))
+
+
+def domain(model, name: str) -> tuple[float, float]:
+    """Between which ends the parameter of that full name lies, itself never at one of them."""
+    return _DOMAINS[_fields(model)[name][0]]
 
 
 def is_positive(model, name: str) -> bool:

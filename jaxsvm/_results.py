@@ -27,6 +27,8 @@ class RESULTS(enum.IntEnum):
     small_gradient = 8
     settled = 9
     sampling_failed = 10
+    not_positive = 11
+    no_gradient = 12
 
     @property
     def message(self) -> str:
@@ -94,6 +96,15 @@ _MESSAGES = {
         "The chains did not move, or a gradient was not finite: hardly any trajectory was accepted. "
         "Lengthen the warm-up, lower the step size, or bound the hyperparameters (a large C times "
         "the kernel's amplitude makes a posterior with hard walls)."
+    ),
+    RESULTS.not_positive: (
+        "The criterion inside of `Regularized` is zero or negative, so its weight cannot be integrated "
+        "out: that takes its logarithm. Give `zeta=` (one for a negative log likelihood)."
+    ),
+    RESULTS.no_gradient: (
+        "The gradient is exactly zero at each start: the criterion is piecewise constant there, as a "
+        'count of errors is. Choose a smooth score (`"smooth"`, or for `jaxsvm.gp` `"log"`), or '
+        "`optimizer=optimizers.GreedyWalk()`, which needs no gradient."
     ),
 }
 

@@ -10,7 +10,7 @@ import pytest
 
 import jaxsvm as jsvm
 from jaxsvm import criteria, kernels, losses
-from jaxsvm.criteria._base import AbstractCriterion, evaluation
+from jaxsvm.criteria._base import AbstractCriterion, AbstractFitCriterion, evaluation
 from jaxsvm.optimizers import GreedyWalk
 
 RNG = np.random.default_rng(11)
@@ -100,6 +100,30 @@ def test_the_same_key_gives_the_same_and_another_another(found):
     assert not np.array_equal(other.history.value[1:, 0], found.history.value[1:, 0])
 
 
+def runs_so_far(found, steps):
+    """The same selection with another limit of steps, of which the first is cut off."""
+    again = jsvm.select(
+        machine(), X, Y, PRESS, restarts=4, key=KEY, bounds=BOUNDS, test=(X_TEST, Y_TEST),
+        max_steps=steps,
+    )  # fmt: skip
+    assert again.history.value.shape == (4, steps)
+    whole = np.asarray(found.history.steps)
+    np.testing.assert_array_equal(again.history.steps, np.minimum(whole, steps))
+    cut = [int(code) == jsvm.RESULTS.iteration_limit for code in again.results]
+    np.testing.assert_array_equal(cut, whole > steps)
+    return again
+
+
+def test_no_more_steps_than_asked_for(found):
+    from jaxsvm.selection._steps import advance
+
+    before = advance._cached._cache_size()
+    for steps in (1, np.int64(3), 13):
+        again = runs_so_far(found, steps)
+        np.testing.assert_array_equal(again.history.value, found.history.value[:, :steps])
+    assert advance._cached._cache_size() == before  # not compiled anew for each number
+
+
 def test_a_batch_in_lockstep_finds_the_same(found, monkeypatch):
     """As on an accelerator: all starts in one vmapped program."""
     monkeypatch.setattr("jaxsvm.selection._select._in_lockstep", lambda: True)
@@ -111,6 +135,9 @@ def test_a_batch_in_lockstep_finds_the_same(found, monkeypatch):
         batch.history.value[:, :5], found.history.value[:, :5], rtol=1e-6
     )  # later on rounding errors have grown
     assert batch.best == found.best
+    for steps in (1, 3, 13):
+        again = runs_so_far(batch, steps)
+        np.testing.assert_array_equal(again.history.value, batch.history.value[:, :steps])
 
 
 def test_ensembles_predict_like_a_fit(found):
@@ -153,6 +180,8 @@ def test_greedy_walk_minimizes_a_count():
         max_steps=6,
     )
     values = np.asarray(found.history.value)
+    np.testing.assert_allclose(values[:, 0], counts(model, X, Y))  # first the start itself
+    np.testing.assert_allclose(found.history.parameters["kernel.lengthscale"][:, 0], 0.5)
     assert (np.diff(values, axis=1) <= 0).all()  # it never accepts what is worse
     assert float(found.value) < float(counts(model, X, Y))
     # both walks began at the same point and went different ways
@@ -175,6 +204,38 @@ def test_validation_stops_early_and_chooses():
     error = np.mean(np.asarray(fitted.predict(X_TEST)) != Y_TEST)
     np.testing.assert_allclose(error, lowest.min())
     assert jsvm.RESULTS.stopped_early in [int(code) for code in found.results]
+    for start in range(2):  # of equal errors, the one with the lowest criterion
+        ties = np.flatnonzero(errors[start] == lowest[start])
+        values = np.asarray(found.history.value[start])[ties]
+        assert len(ties) > 1 and int(found.history.end[start]) == ties[np.argmin(values)]
+
+
+def test_other_data_can_be_of_one_class(found):
+    other = jsvm.select(
+        machine(), X, Y, PRESS, bounds=BOUNDS, test=(X_TEST, np.ones(100)), max_steps=1
+    )
+    error = np.mean(np.asarray(jsvm.fit(machine(), X, Y).predict(X_TEST)) < 0)
+    np.testing.assert_allclose(other.history.test_error, [[error]])
+    with pytest.raises(ValueError, match=r"labels must be -1 and \+1"):
+        jsvm.select(machine(), X, Y, PRESS, test=(X_TEST, np.zeros(100)))
+
+
+def test_bounds_of_one_side(found):
+    from jaxsvm.selection._coordinates import limits
+
+    open_ends = {"kernel.lengthscale": (1e-3, np.inf), "loss.C": (0, 10)}
+    low, high = limits(machine(), open_ends)
+    np.testing.assert_allclose(low.kernel.log_lengthscale, np.log(1e-3))
+    np.testing.assert_allclose(high.kernel.log_lengthscale, np.inf)
+    np.testing.assert_allclose([low.loss.log_C, high.loss.log_C], [-np.inf, np.log(10)])
+    other = jsvm.select(
+        machine(), X, Y, PRESS, bounds=open_ends, test=(X_TEST, Y_TEST), max_steps=30
+    )
+    assert np.nanmax(other.history.parameters["loss.C"]) <= 10 * (1 + 1e-9)
+    with pytest.raises(ValueError, match=r"`loss.C` must be positive"):
+        jsvm.select(machine(), X, Y, PRESS, bounds={"loss.C": (-1.0, 10)})
+    with pytest.raises(ValueError, match=r"of shape \(3,\), but have \(2,\)"):
+        jsvm.select(machine(), X, Y, PRESS, bounds={"kernel.lengthscale": ([0.1, 0.2], 9)})
 
 
 class Cliff(AbstractCriterion):
@@ -201,6 +262,30 @@ def test_a_failed_start_is_reported_and_never_chosen():
     assert len(found.ensemble().members) == 1
     with pytest.raises(jsvm.FitError, match="all 1 starts failed"):
         jsvm.select(jsvm.replace(model, {"loss.C": 100.0}), X, Y, Cliff())
+
+
+class Stairs(AbstractCriterion):
+    """A count: its derivative is zero wherever there is one."""
+
+    def check(self, model, x, y):
+        pass
+
+    def evaluate(self, model, x, y, weights, memory=None):
+        value = jnp.floor(jnp.abs(3 * model.loss.log_C))
+        return evaluation(value, jnp.zeros((), jnp.int32), None)
+
+
+def test_a_criterion_without_a_gradient_is_no_success():
+    model = jsvm.replace(jsvm.freeze(machine(), "kernel"), {"loss.C": 2.0})
+    with pytest.raises(jsvm.FitError, match=r'"smooth".*"log".*GreedyWalk'):
+        jsvm.select(model, X, Y, Stairs(), restarts=2, key=KEY)
+    found = jsvm.select(model, X, Y, Stairs(), restarts=2, key=KEY, throw=False)
+    assert [int(code) for code in found.results] == [jsvm.RESULTS.no_gradient] * 2
+    walked = jsvm.select(model, X, Y, Stairs(), optimizer=GreedyWalk(), key=KEY, max_steps=30)
+    assert float(walked.value) == 0.0
+    # a gradient that only leads out of the bounds is another matter
+    corner = jsvm.select(model, X, Y, Cliff(), bounds={"loss.C": (1.0, 2.0)})
+    assert int(corner.results[0]) == jsvm.RESULTS.successful
 
 
 def test_starts_are_drawn_between_the_ends_of_ranges():
@@ -250,6 +335,17 @@ def test_bad_input():
         jsvm.select(model, X, Y, PRESS, restarts=0)
     with pytest.raises(ValueError, match="leading axis of 3"):
         jsvm.select(model, X, Y, PRESS, restarts=3, starts=model)
+    two = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf + 1.0]), model)
+    with pytest.raises(
+        ValueError, match=r"entry 1 of `starts`, the start `loss.C` = 2.71.* out of"
+    ):
+        jsvm.select(model, X, Y, PRESS, restarts=2, starts=two, bounds={"loss.C": (0.5, 2.0)})
+    with pytest.raises(ValueError, match=r"`starts` has kernel.lengthscale \(frozen\)"):
+        other = jsvm.freeze(model, "kernel.lengthscale")
+        jsvm.select(model, X, Y, PRESS, restarts=2, starts=other)
+    with pytest.raises(ValueError, match=r"another value of `kernel.variance`"):
+        other = jsvm.replace(two, {"kernel.variance": 3.0})
+        jsvm.select(model, X, Y, PRESS, restarts=2, starts=other)
     with pytest.raises(ValueError, match="must have 3 inputs"):
         jsvm.select(model, X, Y, PRESS, test=(X_TEST[:, :2], Y_TEST))
     with pytest.raises(TypeError, match="optax"):
@@ -268,14 +364,20 @@ def test_progress_is_drawn_by_the_host(capsys):
     assert capsys.readouterr().err == ""
 
 
-class Counting(criteria.LaplaceEvidence):
-    """Counts how often it is traced."""
+EVIDENCE = criteria.LaplaceEvidence()
+
+
+class Counting(AbstractFitCriterion):
+    """The Laplace evidence, which counts how often it is traced."""
 
     traces: ClassVar[list] = []
 
+    def check(self, model, x, y):
+        EVIDENCE.check(model, x, y)
+
     def score(self, gram, fit):
         self.traces.append(1)
-        return super().score(gram, fit)
+        return EVIDENCE.score(gram, fit)
 
 
 def test_other_frozen_values_and_data_compile_nothing_anew():
@@ -287,7 +389,7 @@ def test_other_frozen_values_and_data_compile_nothing_anew():
         found = jsvm.select(model, X, Y * variance, criterion, max_steps=3, throw=False)
         assert set(jsvm.frozen(found.model)) == {"kernel.left.lengthscale", "kernel.left.variance"}
         np.testing.assert_allclose(found.model.kernel.left.variance, variance, rtol=1e-12)
-        literal = criteria.LaplaceEvidence()(found.model, X, Y * variance)
+        literal = EVIDENCE(found.model, X, Y * variance)
         np.testing.assert_allclose(found.value, literal, rtol=1e-9)
         values.append(len(criterion.traces))
     assert values[0] == values[1] > 0

@@ -9,12 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._errors import as_weights
 from .._parameters import matching, parameters, replace
+from .._results import RESULTS
 from ..machine import KernelMachine
-from ._base import AbstractCriterion, evaluation
+from ._base import AbstractCriterion, evaluation, is_usable
+from ._laplace import LaplaceEvidence
 from .priors import AbstractPrior, Laplace, is_active, relevance
 
-_FAR = 1e15  # the lengthscale of an input without influence: finite in any precision, and so its gradient
+FAR = 1e15  # the lengthscale of an input without influence: finite in any precision, and so its gradient
 
 
 def _natural(values):
@@ -30,9 +33,9 @@ class Regularized(AbstractCriterion):
     regularisation of the hyper-parameters", eq. 15; with both, eq. 14. Differentiable where the
     criterion is.
 
-    For a criterion that is a negative log likelihood by itself, such as `LaplaceEvidence`, give
-    `zeta=1`. A prior that is a plain function (minus a log density, such as `priors.log_normal`) has
-    weights one unless others are given.
+    Only the weight of a positive criterion can be integrated out. For one that is a negative log
+    likelihood by itself, such as `LaplaceEvidence`, give `zeta=1`. A prior that is a plain function (minus
+    a log density, such as `priors.log_normal`) has weights one unless others are given.
 
     **Arguments:**
 
@@ -76,8 +79,13 @@ class Regularized(AbstractCriterion):
         self.xi = 1.0 if plain and xi is None else xi
 
     def check(self, model, x, y):
-        """The parameters that have the prior must be there."""
+        """The parameters that have the prior must be there, and the criterion must be positive."""
         matching(model, self.on)
+        if self.zeta is None and isinstance(self.criterion, LaplaceEvidence):
+            raise ValueError(
+                "`LaplaceEvidence` is a negative log likelihood, which can be negative: its weight cannot "
+                "be integrated out. Give `zeta=1`"
+            )
         self.criterion.check(model, x, y)
 
     def values(self, model: KernelMachine) -> Float[Array, " k"]:
@@ -94,11 +102,14 @@ class Regularized(AbstractCriterion):
     def evaluate(self, model, x, y, weights, memory=None):
         """The criterion of the model plus the penalty of the values."""
         seen = self.criterion.evaluate(model, x, y, weights, memory)
+        result = seen.result
         if self.zeta is None:
             data_part = jnp.sum(weights) / 2 * jnp.log(seen.value)
+            not_positive = is_usable(result) & (seen.value <= 0)
+            result = jnp.where(not_positive, RESULTS.not_positive, result)
         else:
             data_part = self.zeta * seen.value
-        return evaluation(data_part + self._penalty(self.values(model)), seen.result, seen.memory)
+        return evaluation(data_part + self._penalty(self.values(model)), result, seen.memory)
 
     def _penalty(self, values):
         if not isinstance(self.prior, AbstractPrior):
@@ -115,11 +126,12 @@ def prune(
     """Switch off the inputs that a Laplace prior over relevances makes exactly zero.
 
     An input is pruned if, with its relevance at zero, the criterion Q is less sensitive to it than the
-    prior, `-dQ/deta_i < xi / zeta` with the effective weights `xi = N / Omega`, `zeta = n / 2Q`, and if the
-    regularized criterion (at an unchanged N) gets no worse. Inputs are tried one after the other, the
-    least relevant first. Cawley and Talbot, "Preventing over-fitting during model selection via Bayesian
-    regularisation of the hyper-parameters", sec. 4.2. Select again afterwards, and prune again, until
-    nothing changes.
+    prior, `-dQ/deta_i < xi / zeta` with the effective weights `xi = N / Omega`, `zeta = n / 2Q` (n is the
+    sum of the weights), and if the regularized criterion (at an unchanged N) gets no worse. Inputs are
+    tried one after the other, the least relevant first. Cawley and Talbot, "Preventing over-fitting
+    during model selection via Bayesian regularisation of the hyper-parameters", sec. 4.2. Select again
+    afterwards, which leaves pruned inputs as they are whatever its bounds, and prune again, until nothing
+    changes.
 
     **Arguments:** `criterion`, `Regularized` with `priors.Laplace()` on the relevances of one
     parameter with one lengthscale for each input; `model`; `x`, `y`, `weights`, the data.
@@ -131,10 +143,17 @@ def prune(
         raise ValueError(
             "pruning needs Regularized(..., priors.Laplace(), on=<one name>, transform=priors.relevance)"
         )
-    name = criterion.on[0]
+    names = matching(model, criterion.on)
+    if len(names) != 1:
+        raise ValueError(
+            f"pruning needs a prior on one parameter, but `{criterion.on[0]}` stands for several: "
+            f"{', '.join(names)}"
+        )
+    name = names[0]
     if parameters(model)[name].ndim != 1:
         raise ValueError(f"pruning needs one `{name}` for each input")
     relevances = np.array(criterion.values(model))
+    examples = float(np.sum(np.asarray(as_weights(weights, len(y), float))))
 
     def slopes_at(values):
         inner = criterion.criterion
@@ -143,7 +162,7 @@ def prune(
 
     # at a fixed count: densities over spaces that differ do not compare
     def total(q, values, count):
-        data_part = len(y) / 2 * np.log(q) if criterion.zeta is None else criterion.zeta * q
+        data_part = examples / 2 * np.log(q) if criterion.zeta is None else criterion.zeta * q
         omega = values.sum()
         return data_part + (count * np.log(omega) if criterion.xi is None else criterion.xi * omega)
 
@@ -155,13 +174,13 @@ def prune(
         trial = relevances.copy()
         trial[index] = 0.0
         trial_q, slopes = slopes_at(trial)
-        zeta = len(y) / (2 * trial_q) if criterion.zeta is None else criterion.zeta
+        zeta = examples / (2 * trial_q) if criterion.zeta is None else criterion.zeta
         xi = (count - 1) / trial.sum() if criterion.xi is None else criterion.xi
         insensitive = -slopes[index] < xi / zeta
         if insensitive and total(trial_q, trial, count) <= total(q, relevances, count):
             q, relevances = trial_q, trial
     pruned = ~is_active(relevances)
-    lengthscales = np.where(pruned, _FAR, np.asarray(parameters(model)[name]))
+    lengthscales = np.where(pruned, FAR, np.asarray(parameters(model)[name]))
     return replace(model, {name: lengthscales}), pruned
 
 

@@ -16,7 +16,7 @@ from .._threads import map_in_threads
 from ..criteria._base import AbstractCriterion, prepare
 from ..machine import KernelMachine
 from ..optimizers import GreedyWalk, lbfgs
-from ._coordinates import Ranges, check_inside, draw_starts, limits
+from ._coordinates import Ranges, check_inside, draw_starts, hold_pruned, limits
 from ._steps import RUNNING, Rules, Task, advance, advance_all, begin
 from ._types import History, Selection, member, stack, usable_starts
 
@@ -65,17 +65,20 @@ def select(
       deviation added. A mapping such as `{"loss.C": (0.1, 10)}`: uniform between the leaves of the two
       ends, so log-uniform for a positive parameter; what is not named stays. A model with a leading
       axis of `restarts` on each leaf: these.
-    - `bounds`: a mapping such as `{"kernel.lengthscale": (0.01, 100)}` in natural units.
-    - `max_steps`: of each start.
+    - `bounds`: a mapping such as `{"kernel.lengthscale": (0.01, 100)}` in natural units; `(0, 10)` and
+      `(0.1, inf)` bound one side. Lengthscales that `criteria.prune` has put at 1e15 stay there.
+    - `max_steps`: of each start; the first one looks at the start itself.
     - `gradient_tolerance`: stop when no component of the gradient is larger, relative to
       `max(1, |criterion|)`.
     - `change_tolerance`, `patience`: stop when the criterion has not decreased by more than this, relative
       to `max(1, |criterion|)`, for so many steps; or, with `validation`, when the validation error has
       not.
     - `test`: data `(x, y)` whose error, that of the fit, goes into the history, with no influence.
-    - `validation`: data `(x, y)` by whose error to stop and to choose among all steps and starts.
+    - `validation`: data `(x, y)` by whose error to stop and to choose among all steps and starts, and
+      among equal errors by the criterion.
     - `progress`: whether to draw a progress bar; by default if standard error is a terminal.
-    - `throw`: whether to raise if all starts fail.
+    - `throw`: whether to raise if all starts fail. They do where a criterion without a gradient, such as
+      a count of errors, meets an optimizer that needs one.
 
     **Returns:** a `Selection`: the best model, all end points, one result code and one history each.
 
@@ -94,9 +97,10 @@ def select(
     if not isinstance(optimizer, GreedyWalk):
         optimizer = _with_extra_arguments(optimizer)
     emptied, fixed = take_out(model)
-    low, high = limits(emptied, bounds)
+    low, high = hold_pruned(emptied, *limits(emptied, bounds))
     pairs = (as_pair(pair, model, x) for pair in (test, validation))
-    task = Task(criterion, x, y, weights, low, high, _linear(emptied, optimizer), fixed, *pairs)
+    linear, most = _linear(emptied, optimizer), jnp.asarray(max_steps, jnp.int32)
+    task = Task(criterion, x, y, weights, low, high, linear, most, fixed, *pairs)
     rules = Rules(gradient_tolerance, change_tolerance, patience)
     draw_key, walk_key = (None, None) if key is None else jax.random.split(key)
     models = take_out(draw_starts(model, starts, bounds, restarts, draw_key))[0]
@@ -111,15 +115,8 @@ def check_starts(model, restarts, key, starts, max_steps, patience, walks: bool 
     if not jax.tree.leaves(model):
         raise ValueError("all hyperparameters are frozen: there is nothing to select")
     for name, count in (("restarts", restarts), ("max_steps", max_steps), ("patience", patience)):
-        if not (isinstance(count, int) and count >= 1):
+        if not (isinstance(count, (int, np.integer)) and count >= 1):
             raise ValueError(f"`{name}` must be a positive integer, but is {count!r}")
-    if isinstance(starts, KernelMachine):
-        pairs = zip(jax.tree.leaves(starts), jax.tree.leaves(model), strict=True)
-        if any(given.shape != (restarts, *leaf.shape) for given, leaf in pairs):
-            raise ValueError(
-                f"`starts` must be a model whose leaves have a leading axis of {restarts}, one entry for "
-                "each start"
-            )
     random = isinstance(starts, Mapping) or (restarts > 1 and not isinstance(starts, KernelMachine))
     if key is None and (random or walks):
         raise ValueError("starts and random walks are drawn at random: give a `key`")
@@ -151,7 +148,8 @@ def as_pair(pair, model, x):
         raise ValueError(
             f"`test` and `validation` data must have {x.shape[1]} inputs, but have {inputs.shape[1]}"
         )
-    targets = as_targets(pair[1], inputs.shape[0], labels=model.loss.is_classifier)
+    # errors can be counted on examples of one class only
+    targets = as_targets(pair[1], inputs.shape[0], labels=model.loss.is_classifier, both=False)
     return inputs.astype(x.dtype), targets.astype(x.dtype)
 
 
@@ -186,7 +184,7 @@ def _run(task, optimizer, rules, models, keys, restarts, max_steps, progress):
 
     def note(start, state):
         lowest[start] = float(state.best.value)
-        done[start] = max_steps if int(state.code) != RUNNING else done[start] + _CHUNK
+        done[start] = max_steps if int(state.code) != RUNNING else int(state.steps)
         bar.update(done.sum(), f"criterion {lowest.min():.6g}")
 
     begun = [begin(task, optimizer, member(models, i), keys[i]) for i in range(restarts)]
@@ -251,6 +249,9 @@ def _conclude(task, model, states, rows, throw) -> Selection:
     values = np.asarray(states.best.value)
     scores = np.asarray(states.best.validation) if task.validation is not None else values
     choosable = usable_starts(codes, values)
+    if np.asarray(states.flat).all():
+        codes = np.full_like(codes, int(RESULTS.no_gradient))
+        choosable = usable_starts(codes, values)
     if throw and not choosable.any():
         raise FitError(
             f"all {len(codes)} starts failed. The first one: {RESULTS(int(codes[0])).message}"

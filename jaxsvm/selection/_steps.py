@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .._parameters import put_in
 from .._results import RESULTS
@@ -31,6 +31,9 @@ class Task(NamedTuple):
     low: KernelMachine
     high: KernelMachine
     linear: Any  # which coordinates of a random walk step in natural units
+    most: Int[
+        Array, ""
+    ]  # steps of a start; no static number, for which each would be compiled anew
     fixed: tuple[Array, ...]  # the values of frozen parameters
     test: tuple[Array, Array] | None
     validation: tuple[Array, Array] | None
@@ -68,6 +71,7 @@ class State(NamedTuple):
     failures: Int[Array, ""]
     code: Int[Array, ""]
     key: Any
+    flat: Bool[Array, ""]  # whether the gradient of the start itself is exactly zero
 
 
 class Row(NamedTuple):
@@ -104,7 +108,8 @@ def begin(task: Task, optimizer, model: KernelMachine, key) -> State:
     else:
         state = optimizer.init(model)
     best = Best(model, infinity, infinity, infinity, none, none, none)
-    return State(model, memory, zero_start, state, best, none, none, none + RUNNING, key)
+    running, flat = none + RUNNING, jnp.asarray(False)
+    return State(model, memory, zero_start, state, best, none, none, running, key, flat)
 
 
 def _evaluate(task: Task, model, memory):
@@ -127,6 +132,7 @@ def _gradient_step(task: Task, optimizer, rules: Rules, state: State) -> tuple[S
     (_, seen), gradient = jax.value_and_grad(value_of, has_aux=True)(state.model)
     flat, _ = ravel_pytree(gradient)
     sound = is_usable(seen.result) & jnp.isfinite(seen.value) & jnp.all(jnp.isfinite(flat))
+    flat_start = jnp.where(state.steps == 0, sound & jnp.all(flat == 0), state.flat)
     # what would lead out of the bounds is no gradient
     gradient = jax.tree.map(
         lambda g, leaf, low, high: jnp.where(
@@ -154,11 +160,12 @@ def _gradient_step(task: Task, optimizer, rules: Rules, state: State) -> tuple[S
     moved = jax.tree.map(jnp.add, state.model, updates)
     moved = clip(moved, task.low, task.high)
     memory = jax.tree.map(lambda new, old: jnp.where(sound, new, old), seen.memory, state.memory)
-    return state._replace(model=moved, memory=memory, optimizer=optimizer_state), row
+    state = state._replace(model=moved, memory=memory, optimizer=optimizer_state, flat=flat_start)
+    return state, row
 
 
 def _walk_step(task: Task, walk: GreedyWalk, rules: Rules, state: State) -> tuple[State, Row]:
-    """One round of the random walk through all coordinates."""
+    """One round of the random walk through all coordinates; first of all a look at the start."""
     point, unravel = ravel_pytree(state.model)
     low, high, linear = (ravel_pytree(tree)[0] for tree in (task.low, task.high, task.linear))
 
@@ -183,19 +190,19 @@ def _walk_step(task: Task, walk: GreedyWalk, rules: Rules, state: State) -> tupl
         )
         return (point, memory, WalkState(value, result, sizes), key), None
 
-    def first_value():
+    def look_at_start():
         seen = _evaluate(task, state.model, state.memory)
         sound = is_usable(seen.result) & jnp.isfinite(seen.value)
         value = jnp.where(sound, seen.value, jnp.inf)
-        return seen.memory, state.optimizer._replace(value=value, result=seen.result)
+        return point, seen.memory, WalkState(value, seen.result, state.optimizer.sizes), state.key
 
-    begun = jnp.isfinite(state.optimizer.value)
-    memory, current = jax.lax.cond(begun, lambda: (state.memory, state.optimizer), first_value)
+    def go_round():
+        carry = (point, state.memory, state.optimizer, state.key)
+        return jax.lax.scan(try_coordinate, carry, jnp.arange(point.shape[0]))[0]
+
+    moved, memory, current, key = jax.lax.cond(state.steps > 0, go_round, look_at_start)
     sound = jnp.isfinite(current.value)
-    carry = (point, memory, current, state.key)
-    indices = jnp.arange(point.shape[0])
-    (point, memory, current, key), _ = jax.lax.scan(try_coordinate, carry, indices)
-    state = state._replace(model=unravel(point), memory=memory, optimizer=current, key=key)
+    state = state._replace(model=unravel(moved), memory=memory, optimizer=current, key=key)
     arrived = jnp.max(current.sizes, initial=0.0) < walk.step_tolerance
     seen = Evaluation(current.value, jnp.where(sound, current.result, RESULTS.nonfinite), memory)
     norm = jnp.full_like(current.value, jnp.nan)
@@ -247,7 +254,9 @@ def _improve(rules: Rules, state: State, value, validation) -> Best:
     lower = value < best.value
     by_validation = validation < best.validation
     no_validation = jnp.isnan(validation)
-    take = jnp.where(no_validation, lower, by_validation & jnp.isfinite(value))
+    # a count of errors has many ties
+    tied = (validation == best.validation) & lower
+    take = jnp.where(no_validation, lower, (by_validation | tied) & jnp.isfinite(value))
     model = jax.tree.map(lambda new, old: jnp.where(take, new, old), state.model, best.model)
     slack = rules.change_tolerance * jnp.maximum(1.0, jnp.abs(value))
     progress = value < best.reference - slack
@@ -264,7 +273,7 @@ def _improve(rules: Rules, state: State, value, validation) -> Best:
 
 @eqx.filter_jit
 def advance(task: Task, optimizer, rules: Rules, steps: int, state: State) -> tuple[State, Row]:
-    """Several steps of one start; the rows after it has ended are of no meaning."""
+    """Several steps of one start, and no more than the task allows; rows after its end are of no meaning."""
     return _advance(task, optimizer, rules, steps, state)
 
 
@@ -278,7 +287,7 @@ def _advance(task, optimizer, rules, steps, state):
     def body(state, _):
         nan = jnp.full((), jnp.nan, task.x.dtype)
         return jax.lax.cond(
-            state.code == RUNNING,
+            (state.code == RUNNING) & (state.steps < task.most),
             lambda: step(task, optimizer, rules, state),
             lambda: (state, Row(state.model, nan, nan, nan, nan)),
         )
