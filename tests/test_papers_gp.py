@@ -1,6 +1,7 @@
 """The scripts of Gaussian process classification: they run, and print what has been computed."""
 
 import importlib
+import json
 import os
 import re
 import sys
@@ -67,6 +68,20 @@ def test_the_table_of_classifiers(capsys, tmp_path):
     # a second call has nothing to do
     again = output_of("gp_classifiers", capsys, *arguments)
     assert "thyroid/Laplace/01" not in again and "| thyroid | 0 |" in again
+    # two partitions have no standard errors
+    assert re.search(r"\| thyroid \| 2 \|( \d+.\d\d ± - \|)+", again) and "Nemenyi" in again
+
+
+@pytest.mark.slow
+@NEEDS_DATA
+def test_evidence_ascent_in_the_table(capsys, tmp_path):
+    output = tmp_path / "some.json"
+    arguments = ["--quick", "--output", str(output), "--methods", "Evidence ascent"]
+    output_of("gp_classifiers", capsys, *arguments)
+    records = json.loads(output.read_text())["records"]
+    first = records["thyroid/Evidence ascent/00"]
+    assert first["error"] < 20 and first["log_loss"] < 0.45 and first["steps"] == 3
+    assert first["parameters"] != records["thyroid/Evidence ascent/01"]["parameters"]
 
 
 def test_the_table_of_gaussian_processes(capsys):
@@ -77,6 +92,8 @@ def test_the_table_of_gaussian_processes(capsys):
 def test_tables_of_what_is_there(capsys):
     printed = output_of("gp_classifiers", capsys, "--show")
     assert "| ringnorm |" in printed and "mean rank" in printed and "Nemenyi" in printed
+    # those with twenty partitions are compared on twenty
+    assert re.search(r"\| LS-SVM \|  \| \d+ / \d+, \d.\d\d \|", printed)
     printed = output_of("gp_table5", capsys, "--show")
     assert "| crabs | 3.3 | 1.7 |" in printed
     printed = output_of("opper_winther_wisconsin", capsys, "--show")
@@ -84,23 +101,59 @@ def test_tables_of_what_is_there(capsys):
     assert "| SVM | 683 | 0.0293 (20) | 0.0293 (20) |" in printed
 
 
+def test_all_partitions_of_a_set_come_before_the_next(monkeypatch):
+    """Each method compiles once for each set; what ARD starts from is computed before it."""
+    script = module_of("gp_classifiers")
+    seen = []
+
+    def run(data, method, found, max_steps, seed):
+        seen.append((data, seed, method.start, found))
+        return {"error": 0.0, "seconds": 0.0, "place": len(seen)}
+
+    monkeypatch.setattr(script, "run", run)
+    monkeypatch.setattr(script.jsvm.datasets, "load", lambda name, split: name)
+    store = script.Store(None, "")
+    script.run_all(store, ["heart", "thyroid"], ["Laplace ARD"], range(2), 3, False)
+    places = [("heart", 0), ("heart", 1), ("thyroid", 0), ("thyroid", 1)]
+    assert [one[:2] for one in seen[::2]] == [one[:2] for one in seen[1::2]] == places
+    assert [(start, found["place"]) for _, _, start, found in seen[1::2]] == [
+        ("Laplace", place) for place in (1, 3, 5, 7)
+    ]
+    assert list(store.records)[:2] == ["heart/Laplace/00", "heart/Laplace ARD/00"]
+
+
+def numbered(scores):
+    return {
+        m: {n: dict(enumerate(values)) for n, values in sets.items()} for m, sets in scores.items()
+    }
+
+
 def test_ranks_and_their_statistics(tmp_path):
     """Against a hand calculation, and tables of Demsar: q = 2.728 for five methods."""
     ranks = module_of("gp_ranks")
     sets = ["a", "b"]
-    scores = {
+    lists = {
         "first": {"a": [1.0, 2.0], "b": [2.0, 4.0]},
         "second": {"a": [4.0, 6.0], "b": [3.0, 3.0]},
         "third": {"a": [9.0, 9.0], "b": [0.0, 2.0]},
     }
+    scores = numbered(lists)
     assert ranks.mean_ranks(scores, sets) == {"first": 1.75, "second": 2.25, "third": 2.0}
-    z = ranks.z_statistic(scores["first"]["a"], scores["second"]["a"])
+    z = ranks.z_statistic(lists["first"]["a"], lists["second"]["a"])
     np.testing.assert_allclose(z, 3.5 / np.hypot(0.5, 1.0))
     np.testing.assert_allclose(
         ranks.critical_difference(5, 30), 2.728 * np.sqrt(30 / 180), rtol=1e-3
     )
     assert ranks.groups({"a": 1.0, "b": 1.5, "c": 2.5, "d": 4.0}, 1.0) == [(1.0, 1.5), (1.5, 2.5)]
-    assert "| first |  | 1 / 0," in ranks.comparisons(scores, sets)
+    # the same values again and again: five partitions have a standard error, two and four have none
+    many = {m: {n: 3 * v for n, v in values.items()} for m, values in lists.items()}
+    many["third"] = lists["third"]
+    printed = ranks.comparisons(numbered(many))
+    assert "| first |  | 1 / 0, 1.00 | -, 1.00 |" in printed
+    assert "| third | -, 1.00 | -, 1.00 |  |" in printed
+    assert "| a | 2 | 1.50 ± - | 5.00 ± - |" in ranks.table(scores, sets, 2)
+    assert ranks.cell([1.0, 2.0, 1.0, 2.0], 2) == "1.50 ± -"
+    assert ranks.cell([1.0, 2.0, 1.0, 2.0, 1.5], 2) == "1.50 ± 0.22"
     pytest.importorskip("matplotlib").use("Agg")
     ranks.draw(ranks.mean_ranks(scores, sets), 0.3, tmp_path / "ranks.png")
     assert (tmp_path / "ranks.png").stat().st_size > 0

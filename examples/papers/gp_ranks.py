@@ -2,13 +2,15 @@
 
 Cawley and Talbot, "Preventing over-fitting during model selection via Bayesian regularisation of the
 hyper-parameters", sec. 3; Demsar, "Statistical comparisons of classifiers over multiple data sets".
-Scores are given as `{method: {set: [one for each partition]}}`, smaller is better.
+Scores are given as `{method: {set: {partition: score}}}`, smaller is better.
 """
 
 from pathlib import Path
 
 import numpy as np
 from scipy.stats import rankdata, studentized_range, wilcoxon
+
+ENOUGH = 5  # partitions; of fewer a standard error is hardly known itself
 
 
 def mean_and_error(values) -> tuple[float, float]:
@@ -18,9 +20,20 @@ def mean_and_error(values) -> tuple[float, float]:
     return float(values.mean()), float(spread)
 
 
+def cell(values, digits: int) -> str:
+    """A mean and its standard error, a dash for that of less than five values."""
+    mean, spread = mean_and_error(values)
+    return f"{mean:.{digits}f} ± " + ("-" if len(values) < ENOUGH else f"{spread:.{digits}f}")
+
+
+def shared(*rows) -> list[int]:
+    """The partitions that all have, in order."""
+    return sorted(set.intersection(*(set(row) for row in rows)))
+
+
 def means(scores, sets) -> np.ndarray:
     """Mean scores, one row for each method and one column for each set."""
-    return np.array([[np.mean(scores[m][n]) for n in sets] for m in scores])
+    return np.array([[np.mean(list(scores[m][n].values())) for n in sets] for m in scores])
 
 
 def mean_ranks(scores, sets) -> dict[str, float]:
@@ -41,19 +54,16 @@ def critical_difference(methods: int, sets: int) -> float:
     return float(quantile * np.sqrt(methods * (methods + 1) / (6 * sets)))
 
 
-def table(scores, sets, counts, digits: int) -> str:
+def table(scores, sets, digits: int) -> str:
     """Means and standard errors of each method on each set, their mean, and the mean rank."""
     lines = [
         "| set | partitions | " + " | ".join(scores) + " |",
         "|---|---|" + "---|" * len(scores),
     ]
-    for name, count in zip(sets, counts, strict=True):
-        cells = []
-        for method in scores:
-            mean, spread = mean_and_error(scores[method][name])
-            error = "" if np.isnan(spread) else f" ± {spread:.{digits}f}"
-            cells.append(f"{mean:.{digits}f}{error}")
-        lines.append(f"| {name} | {count} | {' | '.join(cells)} |")
+    for name in sets:
+        rows = [list(scores[method][name].values()) for method in scores]
+        cells = " | ".join(cell(row, digits) for row in rows)
+        lines.append(f"| {name} | {len(rows[0])} | {cells} |")
     averages = means(scores, sets).mean(axis=1)
     lines.append("| mean | | " + " | ".join(f"{a:.{digits}f}" for a in averages) + " |")
     ranks = mean_ranks(scores, sets)
@@ -61,22 +71,33 @@ def table(scores, sets, counts, digits: int) -> str:
     return "\n".join(lines)
 
 
-def comparisons(scores, sets) -> str:
-    """For each pair: on how many sets one is better or worse by z > 1.64, and p of the signed ranks."""
-    averages = dict(zip(scores, means(scores, sets), strict=True))
+def comparisons(scores) -> str:
+    """For each pair: on how many sets one is better or worse by z > 1.64, and p of the signed ranks.
+
+    On the partitions that both have. Sets with less than five of them have no z; a dash if no set has one.
+    """
     lines = ["| | " + " | ".join(scores) + " |", "|---|" + "---|" * len(scores)]
     for row in scores:
-        cells = []
-        for column in scores:
-            if row == column:
-                cells.append("")
-                continue
-            z = np.array([z_statistic(scores[row][n], scores[column][n]) for n in sets])
-            difference = averages[row] - averages[column]
-            p = wilcoxon(difference).pvalue if np.any(difference != 0) else 1.0
-            cells.append(f"{np.sum(z > 1.64)} / {np.sum(z < -1.64)}, {p:.2f}")
+        cells = [
+            "" if row == column else _compare(scores[row], scores[column]) for column in scores
+        ]
         lines.append(f"| {row} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _compare(first, second) -> str:
+    pairs = []
+    for name in first:
+        partitions = shared(first[name], second.get(name, {}))
+        pairs.append(
+            [[scores[name][p] for p in partitions] for scores in (first, second) if partitions]
+        )
+    pairs = [pair for pair in pairs if pair]
+    z = np.array([z_statistic(*pair) for pair in pairs if len(pair[0]) >= ENOUGH])
+    counts = f"{np.sum(z > 1.64)} / {np.sum(z < -1.64)}" if len(z) else "-"
+    difference = np.array([np.mean(one) - np.mean(other) for one, other in pairs])
+    p = wilcoxon(difference).pvalue if np.any(difference != 0) else 1.0
+    return f"{counts}, {p:.2f}"
 
 
 def groups(ranks: dict[str, float], difference: float) -> list[tuple[float, float]]:
