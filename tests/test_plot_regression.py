@@ -231,7 +231,17 @@ def test_of_samples(posterior):
     b = jnp.asarray(RNG.normal(size=(2, 10, 8)))
     means = Averages(b.mean(axis=1), None, None)
     posterior = jsvm.Posterior(
-        model, x, posterior.fit.y, jnp.ones(40), whitening, b, means, None, None, None
+        model,
+        x,
+        posterior.fit.y,
+        jnp.ones(40),
+        whitening,
+        b,
+        means,
+        None,
+        None,
+        None,
+        jnp.arange(10),
     )
     ax = plot.predictions(posterior)
     grid = ax.lines[0].get_xdata()[:, None]

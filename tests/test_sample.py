@@ -108,6 +108,18 @@ def test_runs_are_repeatable_and_keep_what_is_asked_for():
     assert data.sample_stats["energy"].shape == (4, 200)
 
 
+@pytest.mark.parametrize("draws", [200, 1040])
+def test_kept_draws_stand_beside_their_own_statistics(draws):
+    """Also where they were thinned in pieces whose length is no multiple of the thinning: five of 52 draws."""
+    pytest.importorskip("arviz")
+    posterior = sample(HINGE, X, Y, key=jax.random.key(2), chains=4, warmup=60, draws=draws)
+    data = posterior.to_arviz()
+    latent = np.asarray(data.posterior["latent"])
+    losses = 1.5 * np.maximum(1 - np.asarray(Y) * latent, 0).sum(axis=2)
+    penalty = (np.asarray(data.posterior["b"]) ** 2).sum(axis=2) / 2
+    np.testing.assert_allclose(data.sample_stats["lp"], -losses - penalty, rtol=1e-10)
+
+
 def test_the_papers_setting():
     assert {k: paper_setting()[k] for k in ("chains", "warmup", "draws")} == {
         "chains": 1, "warmup": 20_000, "draws": 20_000

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..losses import AbstractLoss
@@ -39,7 +40,7 @@ class Averages(NamedTuple):
 
 
 class Traces(NamedTuple):
-    """A few numbers of each draw, by which to judge the chains; leading axes are draws and chains.
+    """About ten numbers of each draw, by which to judge the chains; leading axes are draws and chains.
 
     `coordinates` are the leading white coordinates, `penalty` is `b'b / 2`, `energy` that at the
     beginning of the trajectory.
@@ -147,7 +148,7 @@ def draw(
 ) -> tuple[Chains, Averages, Traces, Float[Array, "kept chains p"]]:
     """Draws from the posterior: where the chains end, averages, traces, and the draws that are kept.
 
-    Of each `ceil(draws / keep)` draws the last is kept.
+    Which ones are kept `kept_places` tells.
     """
     scaling = scaling_of(target, method, chains)
     state = _begin(target, scaling, chains.b)
@@ -196,6 +197,12 @@ def draw(
     ((state, kept, _), means, _), traces = jax.lax.scan(many, begin, keys)
     traces = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), traces)
     return chains._replace(b=state.position @ scaling.root.T), means, traces, kept
+
+
+def kept_places(draws: int, keep: int) -> np.ndarray:
+    """The numbers of the draws that are kept: of each `ceil(draws / keep)` the last, and the very last."""
+    thin = -(-draws // keep)
+    return np.minimum(np.arange(thin, draws + thin, thin), draws) - 1
 
 
 def _no_averages(target: Target, chains: Chains, gradients: bool) -> Averages:

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from scipy.special import ndtri
 
 from .._errors import as_points
@@ -25,8 +25,8 @@ class Posterior(AbstractPredictive):
     `b` are the draws that were kept, of shape (chains, kept, rank), in white coordinates: the latent values
     at the examples are `whitening.factor @ b`, with `whitening` the map from one to the other. `means` holds
     averages over all draws, kept or not; `diagnostics` tells how far to trust them, `traces` are the
-    numbers behind it, `chains` tells where the chains ended. `model`, `x`, `y` and `weights` are whose
-    posterior it is.
+    numbers behind it, `chains` tells where the chains ended, and `places` the numbers of the kept draws among
+    all of a chain. `model`, `x`, `y` and `weights` are whose posterior it is.
     """
 
     model: KernelMachine
@@ -39,6 +39,7 @@ class Posterior(AbstractPredictive):
     traces: Traces
     diagnostics: Diagnostics
     chains: Chains
+    places: Int[Array, " kept"]
 
     def latent(self, x: Any) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
         """Mean and standard deviation of the latent function at new points.
@@ -105,9 +106,7 @@ class Posterior(AbstractPredictive):
             ) from error
         b = np.asarray(self.b)
         draws = {"b": b, "latent": b @ np.asarray(self.whitening.factor).T}
-        kept, total = b.shape[1], self.traces.loss.shape[0]
-        thin = -(-total // kept)  # of each so many draws the last is kept
-        places = np.minimum(np.arange(1, kept + 1) * thin, total) - 1
+        places = np.asarray(self.places)
         names = {"energy": "energy", "acceptance": "acceptance_rate", "divergent": "diverging"}
         stats = {
             name: np.asarray(getattr(self.traces, field))[places].T for field, name in names.items()

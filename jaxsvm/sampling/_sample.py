@@ -5,13 +5,14 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._parameters import unfreeze
 from .._progress import Progress
 from ..fit import as_data
 from ..machine import KernelMachine
-from ._chains import Averages, Chains, Traces, draw, start_chains, warm_up
+from ._chains import Averages, Chains, Traces, draw, kept_places, start_chains, warm_up
 from ._diagnostics import diagnose, warn_of_problems
 from ._methods import HMC, NUTS, Method
 from ._posterior import Posterior
@@ -58,7 +59,7 @@ def sample(
     - `chains`, `warmup`, `draws`: how many chains, and of each how many draws to learn the step size
       and the widths of the posterior from, and to average over.
     - `keep_draws`: whether to keep all draws; otherwise about 100 of each chain, and memory does not
-      grow with `draws` (but for six numbers a draw for the diagnostics).
+      grow with `draws` (but for about ten numbers of each draw, for the diagnostics).
     - `progress`: whether to draw a progress bar; by default if standard error is a terminal.
 
     **Returns:** a `Posterior`. A `SamplingWarning` says in words what is wrong with the chains, if
@@ -97,7 +98,11 @@ def sample(
     diagnostics = diagnose(traces, jnp.exp(state.log_step), whitening.error)
     warn_of_problems(diagnostics, "the draws from the posterior should not be trusted as they are")
     b = jnp.swapaxes(kept, 0, 1)
-    return Posterior(model, x, y, weights, whitening, b, means, traces, diagnostics, state)
+    of_piece = kept_places(length, keep)
+    places = np.concatenate([number * length + of_piece for number in range(count)])
+    return Posterior(
+        model, x, y, weights, whitening, b, means, traces, diagnostics, state, jnp.asarray(places)
+    )
 
 
 class Setup(NamedTuple):
