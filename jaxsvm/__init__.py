@@ -17,6 +17,7 @@ from ._parameters import frozen as frozen
 from ._parameters import parameters as parameters
 from ._parameters import replace as replace
 from ._parameters import unfreeze as unfreeze
+from ._relevance import relevance as relevance
 from ._results import RESULTS as RESULTS
 from ._results import FitError as FitError
 from .evidence import Ascent as Ascent

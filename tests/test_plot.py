@@ -247,6 +247,7 @@ def bars(ax):
 def test_relevance(selection):
     expected = {"input 0": 1.0, "input 1": 0.25, "input 2": 0.0625}
     assert bars(plot.relevance(MODEL)) == pytest.approx(expected)
+    assert jsvm.relevance(MODEL) == pytest.approx([1.0, 0.25, 0.0625])
     # the first on top, sorted or not
     turned = jsvm.replace(MODEL, {"kernel.left.lengthscale": jnp.array([4.0, 1.0, 2.0])})
     ax = plot.relevance(turned, ["a", "b", "c"])

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from .._parameters import parameters
+from .._relevance import relevance as relevance_of
 from ..fit import Fit
 from ..machine import KernelMachine
 from ..selection import Selection
@@ -37,14 +37,7 @@ def relevance(
 
     **Returns:** the Axes.
     """
-    if isinstance(model, Fit | Selection):
-        model = model.model
-    if not isinstance(model, KernelMachine):
-        raise TypeError(
-            f"`model` must be a KernelMachine, a Fit or a Selection, not {type(model).__name__}"
-        )
-    lengthscale = _lengthscale(model, parameter)
-    shares = (lengthscale.min() / lengthscale) ** 2  # in this form it cannot overflow
+    shares = relevance_of(model, parameter=parameter)
     shown = [f"input {i}" for i in range(len(shares))] if names is None else list(names)
     if isinstance(names, str) or len(shown) != len(shares):
         raise ValueError(f"`names` must hold {len(shares)} names, one for each lengthscale")
@@ -58,25 +51,3 @@ def relevance(
     ax.set_xlim(0, 1.02)
     ax.set_xlabel("relative relevance $1/\\mathrm{lengthscale}^2$")
     return ax
-
-
-def _lengthscale(model: KernelMachine, parameter: str | None) -> np.ndarray:
-    known = parameters(model)
-    scales = {k: np.asarray(v) for k, v in known.items() if k.split(".")[-1] == "lengthscale"}
-    vectors = {name: value for name, value in scales.items() if value.ndim == 1}
-    if parameter is not None:
-        if parameter not in vectors:
-            raise ValueError(
-                f"`parameter` must name a vector of lengthscales, not {parameter!r}; the model has: "
-                f"{', '.join(vectors) or 'none'}"
-            )
-        return vectors[parameter]
-    if not vectors:
-        what = "one lengthscale for all inputs" if scales else "no lengthscales"
-        raise ValueError(
-            f"the model has {what}: relevance needs one for each input, such as "
-            "`kernels.RBF(jnp.ones(d))`"
-        )
-    if len(vectors) > 1:
-        raise ValueError(f"choose one of these by `parameter=`: {', '.join(vectors)}")
-    return next(iter(vectors.values()))

@@ -142,7 +142,7 @@ def adapt(
     **Example:**
 
     >>> inputs = jnp.linspace(-1, 1, 25)[:, None]
-    >>> adapted = jsvm.regression.adapt(inputs, jnp.sin(3 * inputs[:, 0]), max_steps=3, restarts=1)
+    >>> adapted = jsvm.regression.adapt(inputs, jnp.sin(3 * inputs[:, 0]), max_steps=20, restarts=1)
     >>> bool(adapted.model.loss.noise_variance < 0.1)
     True
     """

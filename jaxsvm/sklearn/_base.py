@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from .._parameters import parameters
+from .._relevance import lengthscales, relevance
 from .._results import RESULTS
 from ..machine import KernelMachine
 from ._data import Scaling, scaling
@@ -99,8 +99,7 @@ class AbstractEstimator(BaseEstimator):
 
 def relevances(model: KernelMachine, inputs: int) -> np.ndarray:
     """`1 / lengthscale^2` of each input, the largest one; an error where there is no such thing."""
-    found = [v for n, v in parameters(model).items() if n.rsplit(".")[-1] == "lengthscale"]
-    if len(found) != 1 or np.shape(found[0]) not in ((), (inputs,)):
+    found = list(lengthscales(model).values())
+    if len(found) != 1 or found[0].shape not in ((), (inputs,)):
         raise AttributeError("the kernel does not have one lengthscale, or one for each input")
-    relevance = np.broadcast_to(1 / np.asarray(found[0]) ** 2, (inputs,))
-    return relevance / relevance.max()
+    return relevance(model) if found[0].ndim else np.ones(inputs)
