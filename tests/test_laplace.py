@@ -120,6 +120,10 @@ def test_a_kink_integrates_to_the_gaussian_that_stands_for_it():
         losses.FlipNoise(0.05, 0.4),
         losses.SoftInsensitive(2.0, 0.3, 0.4),
         losses.EpsilonInsensitive(1.4, 0.2),
+        losses.Huber(2.0, 0.3),
+        losses.Laplacian(1.4),
+        losses.Probit(),
+        losses.Quadratic(noise_variance=0.3),
     ],
     ids=lambda loss: type(loss).__name__,
 )
@@ -129,6 +133,12 @@ def test_gradients(data, loss):
         y = jnp.sin(2 * x[:, 0]) + 0.3 * x[:, 1]
     criterion = LaplaceEvidence()
     check_gradient(lambda m, x, y: criterion(m, x, y, throw=False), machine(loss), x, y)
+
+
+def test_gradient_with_kwoks_smoothing(data):
+    criterion = LaplaceEvidence(kwok=4.0)
+    model = machine(losses.Hinge(1.4))
+    check_gradient(lambda m, x, y: criterion(m, x, y, throw=False), model, *data)
 
 
 def test_weights_of_two_are_repeated_rows_for_smooth_losses(data):

@@ -9,6 +9,7 @@ from reference import check_gradient
 import jaxsvm as jsvm
 from jaxsvm import criteria, kernels, losses
 from jaxsvm.criteria import PRESS, Regularized, priors
+from jaxsvm.criteria._base import AbstractCriterion, evaluation
 
 EXAMPLES = 24
 LENGTHSCALES = (0.8, 1.6, 2.5)
@@ -193,6 +194,76 @@ def test_pruning_switches_noise_off_and_keeps_what_matters():
     np.testing.assert_allclose(PRESS()(pruned_model, moved, y), PRESS()(pruned_model, x, y))
     gradient = jax.grad(criterion)(pruned_model, x, y)
     np.testing.assert_allclose(gradient.kernel.log_lengthscale[pruned], 0.0, atol=1e-12)
+    # select and prune until nothing changes: inputs that are off stay so, whatever the bounds
+    for _ in range(5):
+        found = jsvm.select(pruned_model, x, y, criterion, bounds=bounds, max_steps=60)
+        ends = np.asarray(found.history.parameters["kernel.lengthscale"][0, -1])
+        assert (ends[pruned] > 1e14).all() and (ends[~pruned] <= 100.1).all()
+        before = pruned
+        pruned_model, pruned = criteria.prune(criterion, found.model, x, y)
+        assert (pruned >= before).all()
+        if (pruned == before).all():
+            break
+    assert (pruned == before).all() and not pruned[:2].any()
+    ranges = {"kernel.lengthscale": (1.0, 5.0)}
+    for starts in (0.5, ranges):
+        found = jsvm.select(
+            pruned_model, x, y, criterion, bounds=bounds, starts=starts, restarts=2,
+            key=jax.random.key(0), max_steps=2,
+        )  # fmt: skip
+        begun = np.asarray(found.history.parameters["kernel.lengthscale"])
+        np.testing.assert_allclose(begun[:, 0, pruned], 1e15, rtol=1e-9)
+        assert (begun[:, 0, ~pruned] < 101).all()
+
+
+@pytest.mark.parametrize("size", [0.05, 1.0, 20.0])
+def test_pruning_counts_examples_by_their_weights(data, size):
+    """The two conditions, literally, for the least relevant of the inputs."""
+    weights = jnp.full(EXAMPLES, size)
+    model = jsvm.replace(machine(), {"kernel.lengthscale": np.array([0.8, 1.6, 6.0])})
+    criterion = regularized(priors.Laplace())
+    eta = 1 / (2 * np.array([0.8, 1.6, 6.0]) ** 2)
+    without = np.array([eta[0], eta[1], 1e-24])
+
+    def press(eta):
+        trial = jsvm.replace(model, {"kernel.lengthscale": 1 / jnp.sqrt(2 * eta)})
+        return PRESS()(trial, *data, weights=weights)
+
+    q, (trial_q, slopes) = press(eta), jax.value_and_grad(press)(jnp.asarray(without))
+    total = size * EXAMPLES
+    change = total / 2 * np.log(trial_q / q) + 3 * np.log(without.sum() / eta.sum())
+    threshold = (2 / without.sum()) / (total / (2 * trial_q))
+    expected = bool(-slopes[2] < threshold and change <= 0)
+    _, pruned = criteria.prune(criterion, model, *data, weights=weights)
+    assert bool(pruned[2]) == expected
+
+
+class Constant(AbstractCriterion):
+    """A criterion that is always the same."""
+
+    value: float
+
+    def check(self, model, x, y):
+        pass
+
+    def evaluate(self, model, x, y, weights, memory=None):
+        return evaluation(jnp.asarray(self.value), jnp.zeros((), jnp.int32), None)
+
+
+@pytest.mark.parametrize("value", [0.0, -2.0])
+def test_what_is_not_positive_needs_a_weight(data, value):
+    constant = Regularized(Constant(value), priors.Gaussian())
+    with pytest.raises(jsvm.FitError, match=r"zero or negative.*Give `zeta=`"):
+        constant(machine(), *data)
+    assert np.isnan(constant(machine(), *data, throw=False))
+    weighted = Regularized(Constant(value), priors.Gaussian(), zeta=2.0, xi=1.0)
+    penalty = np.sum(np.square(LENGTHSCALES)) / 2
+    np.testing.assert_allclose(weighted(machine(), *data), 2 * value + penalty)
+
+
+@pytest.mark.parametrize("prior", [priors.Laplace(), priors.half_cauchy], ids=["laplace", "plain"])
+def test_gradients_of_other_priors(data, prior):
+    check_gradient(Regularized(PRESS(), prior, transform=priors.relevance), machine(), *data)
 
 
 def test_bad_input(data):
@@ -208,6 +279,14 @@ def test_bad_input(data):
         Regularized(PRESS(), 3.0)
     with pytest.raises(ValueError, match=r"priors.Laplace"):
         criteria.prune(regularized(priors.Gaussian()), machine(), *data)
+    with pytest.raises(
+        ValueError, match=r"`kernel` stands for several: kernel.lengthscale, kernel"
+    ):
+        several = Regularized(PRESS(), priors.Laplace(), "kernel", priors.relevance)
+        criteria.prune(several, machine(), *data)
+    with pytest.raises(ValueError, match=r"negative log likelihood.*zeta=1"):
+        evidence = Regularized(criteria.LaplaceEvidence(), priors.Gaussian())
+        evidence(machine(offset=False), *data)
     with pytest.raises(jsvm.FitError, match="factorization"):
         singular = jsvm.replace(machine(), {"loss.C": 1e30, "kernel.lengthscale": np.full(3, 1e9)})
         PRESS()(singular, *data)

@@ -15,7 +15,7 @@ from ..machine import KernelMachine
 
 
 class History(eqx.Module):
-    """What happened at each step of each start; NaN after a start has ended.
+    """What happened at each step of each start, the start itself first; NaN after it has ended.
 
     `parameters` by name and in natural units, of shape (restarts, steps, ...); `value` of the criterion and
     `gradient_norm` (its largest component; NaN for a method without gradients), of shape (restarts,
