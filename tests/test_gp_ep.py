@@ -279,6 +279,10 @@ def test_warm_starts_end_where_cold_ones_do(fits):
     again = gp.expectation_propagation(fit.model, X, Y, init=fit)
     assert again.iterations == 0
     np.testing.assert_allclose(again.mean, fit.mean)
+    with pytest.raises(TypeError, match=r"`ExpectationPropagationFit`.* not a Sites"):
+        gp.expectation_propagation(fit.model, X, Y, init=fit.sites)
+    with pytest.raises(TypeError, match=r"`MeanFieldFit`.* not a ExpectationPropagationFit"):
+        gp.mean_field(fit.model, X, Y, init=fit)
     with pytest.raises(ValueError, match="same examples"):
         gp.expectation_propagation(fit.model, X[:6], Y[:6], init=fit)
 

@@ -11,7 +11,6 @@ from sklearn.gaussian_process import kernels as sklearn_kernels
 
 import jaxsvm as jsvm
 from jaxsvm import criteria, gp, kernels, losses
-from jaxsvm.gp._laplace import left_out_of_fit
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(30, 2))
@@ -69,6 +68,8 @@ def test_probit_by_loops():
     expected = total - f @ inverse @ f / 2 - np.log(determinant) / 2
     np.testing.assert_allclose(-gp.Laplace()(model, X, Y), expected, rtol=1e-8)
     posterior = gp.laplace(model, X, Y)
+    assert posterior.result == jsvm.RESULTS.successful and posterior.message
+    np.testing.assert_allclose(posterior.log_evidence, expected, rtol=1e-8)
     np.testing.assert_allclose(posterior.fit.latent, f, atol=1e-7)
     mean, deviation = posterior.latent(X)
     covariance = np.linalg.inv(inverse + np.diag(curvatures))
@@ -90,17 +91,21 @@ def test_leave_one_out_and_its_gradient():
     within 0.01, their mean logarithm 0.5 %; the gradient against central differences."""
     model = machine(losses.Probit(0.5))
     gram = np.asarray(model.kernel.gram(X))
-    fit = jsvm.fit(model, X, Y)
-    near = left_out_of_fit(jnp.asarray(gram), fit)
-    curvature = model.loss.curvature(fit.y, fit.latent)
+    posterior = gp.laplace(model, X, Y)
+    near, curvature = posterior.left_out, posterior.curvature
+    np.testing.assert_allclose(curvature, model.loss.curvature(posterior.y, posterior.mean))
     literal = [left_out_by_loops(gram, curvature, i) for i in range(len(Y))]
     np.testing.assert_allclose(near.variance, literal, rtol=1e-8)
 
     means, variances = np.zeros(len(Y)), np.zeros(len(Y))
     for i in range(len(Y)):
-        rest = jsvm.fit(model, X, Y, weights=np.where(np.arange(len(Y)) == i, 0.0, 1.0))
-        means[i] = rest.latent[i]
-        variances[i] = left_out_by_loops(gram, model.loss.curvature(rest.y, rest.latent), i)
+        weights = np.where(np.arange(len(Y)) == i, 0.0, 1.0)
+        rest = gp.laplace(model, X, Y, weights=weights)
+        means[i] = rest.mean[i]
+        variances[i] = left_out_by_loops(gram, model.loss.curvature(rest.y, rest.mean), i)
+        # what has no weight is absent, and predicted
+        np.testing.assert_allclose(rest.left_out.mean[i], means[i], rtol=1e-9)
+        np.testing.assert_allclose(rest.left_out.variance[i], variances[i], rtol=1e-7)
     assert np.max(np.abs(near.mean - means) / np.sqrt(variances)) < 0.11
     exact = ndtr(Y * means / np.sqrt(0.5 + variances))
     np.testing.assert_allclose(np.exp(near.log_probability), exact, atol=0.01)
@@ -122,6 +127,26 @@ def test_it_is_the_criterion_of_the_library():
     np.testing.assert_array_equal(
         gp.Laplace()(model, X, Y), criteria.LaplaceEvidence()(model, X, Y)
     )
+
+
+def test_what_does_not_converge_says_so():
+    model = machine(losses.Probit(0.5))
+    half = gp.laplace(model, X, Y, max_iterations=1, throw=False)
+    assert half.result == jsvm.RESULTS.iteration_limit and "max_iterations" in half.message
+    frozen = jsvm.freeze(model, "loss")
+    assert jsvm.frozen(gp.laplace(frozen, X, Y).model) == ("loss.noise_variance",)
+
+
+def test_flipped_labels():
+    """A loss that is not convex: against the posterior of the library, which factorizes otherwise."""
+    model = machine(losses.FlipNoise(0.1, 0.3))
+    apart = 0.1 * X + np.stack([1.5 * Y, 0 * Y], axis=1)
+    flipped = np.where(np.arange(len(Y)) < 1, -Y, Y)  # in the midst of the others
+    found = gp.laplace(model, apart, flipped)
+    assert found.result == jsvm.RESULTS.local_optimum and found.curvature.min() < -0.05
+    mean, deviation = jsvm.laplace(found.fit).latent(NEW)
+    np.testing.assert_allclose(found.latent(NEW)[0], mean, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(found.latent(NEW)[1], deviation, rtol=1e-8)
 
 
 def test_bad_input():

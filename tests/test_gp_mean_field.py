@@ -249,6 +249,11 @@ def test_warm_starts_and_failures(fits):
     assert gp.mean_field(fit.model, X, Y, init=fit).iterations == 0
     with pytest.raises(jsvm.FitError, match=r"after 1 iterations"):
         gp.mean_field(fit.model, X, Y, max_iterations=1)
+    # the adaptive iteration does not get stuck, not even before it has begun
+    none = gp.mean_field(
+        fits["flips"].model, X, Y, method="adaptive", max_iterations=0, throw=False
+    )
+    assert none.result == RESULTS.iteration_limit and none.iterations == 0
     half = gp.mean_field(fit.model, X, Y, max_iterations=1, throw=False)
     assert half.result == RESULTS.iteration_limit and half.residual > 1e-10
     huge = {"kernel.left.left.variance": 1e308, "kernel.left.right.variance": 1e308}
@@ -279,6 +284,11 @@ def test_bad_input(fits):
         gp.mean_field(model, X, Y[1:])
     with pytest.raises(ValueError, match="same examples"):
         gp.mean_field(model, X, Y, init=np.zeros(3))
+    with pytest.raises(TypeError, match=r"`init` must be an earlier `MeanFieldFit`.* not a KernelMachine"):
+        gp.mean_field(model, X, Y, init=model)
+    for wrong in (10.0, 1.0, -1e-3, np.nan):  # a start at zero violates the equations by one
+        with pytest.raises(ValueError, match="`tolerance` must be at least zero and less than one"):
+            gp.mean_field(model, X, Y, tolerance=wrong)
     with pytest.raises(ValueError, match="fitted on 2 inputs"):
         fits["probit"].decision(np.zeros((3, 5)))
     with pytest.raises(TypeError, match="KernelMachine"):

@@ -86,7 +86,7 @@ def propagation(x, y, repeats: int) -> None:
     print(f"\nExpectation propagation against Laplace's approximation, probit labels, n = {len(y)}")
     model = machine(losses.Probit(1.0), x.shape[1])
     posteriors = (
-        lambda: gp.laplace(model, x, y).curvature,
+        lambda: gp.laplace(model, x, y).mean,
         lambda: gp.expectation_propagation(model, x, y).mean,
     )
     gradients = []

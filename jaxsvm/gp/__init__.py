@@ -12,6 +12,7 @@ from ._expectation_propagation import ExpectationPropagation as ExpectationPropa
 from ._expectation_propagation import ExpectationPropagationFit as ExpectationPropagationFit
 from ._expectation_propagation import expectation_propagation as expectation_propagation
 from ._laplace import Laplace as Laplace
+from ._laplace import LaplaceFit as LaplaceFit
 from ._laplace import laplace as laplace
 from ._leave_one_out import AbstractLeftOut as AbstractLeftOut
 from ._leave_one_out import ExpectationPropagationLeftOut as ExpectationPropagationLeftOut

@@ -100,7 +100,8 @@ def solve_equations(
 
 def _iterate(method, equations, start, tolerance, max_iterations) -> Solved:
     dtype = equations.gram.dtype
-    patience = 20 if method == "newton" else max_iterations  # the other is slow, not stuck
+    # the other method is slow, not stuck
+    patience = 20 if method == "newton" else max_iterations + 1
 
     def misfit(step, average):
         return jnp.sum((average.slope - step) ** 2)

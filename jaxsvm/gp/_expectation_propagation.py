@@ -116,6 +116,11 @@ def expectation_propagation(
     x, y, weights = as_data(model, x, y, weights)
     check_sites(model)
     check_tolerance(tolerance)
+    if not isinstance(init, ExpectationPropagationFit | None):
+        raise TypeError(
+            "`init` must be an earlier `ExpectationPropagationFit`, whose sites to start from, not a "
+            f"{type(init).__name__}"
+        )
     start = Sites(jnp.zeros_like(y), jnp.zeros_like(y)) if init is None else init.sites
     if start.shift.shape != y.shape:
         raise ValueError(

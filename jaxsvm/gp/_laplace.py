@@ -1,19 +1,27 @@
 """Laplace's approximation in Gaussian process classification: that of the library, under one roof."""
 
+import dataclasses
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._parameters import unfreeze
 from ..criteria import LaplaceEvidence
-from ..criteria._base import AbstractFitCriterion
+from ..criteria._base import AbstractFitCriterion, evaluation
 from ..fit import Fit, as_data, fit
 from ..machine import KernelMachine
-from ..sampling import LaplacePosterior
-from ..sampling import laplace as laplace_of_fit
+from ..sampling import laplace as around_mode
 from ._averages import averaged, check_likelihood
-from ._posterior import LeftOut, check_offset
-from ._response import without_own
+from ._posterior import (
+    AbstractGaussianPosterior,
+    LeftOut,
+    check_offset,
+    raise_if_failed,
+    variances,
+)
+from ._response import response, without_own
 
 _EVIDENCE = LaplaceEvidence()
 
@@ -38,33 +46,60 @@ class Laplace(AbstractFitCriterion):
         return _EVIDENCE.score(gram, fit)
 
 
-def laplace(model: KernelMachine, x: Any, y: Any, **options: Any) -> LaplacePosterior:
+class LaplaceFit(AbstractGaussianPosterior):
+    """The posterior by Laplace's approximation, made by `jaxsvm.gp.laplace`: a Gaussian around the mode.
+
+    `fit` is the mode, `curvature` holds the second derivatives of the losses there, `log_evidence` is minus
+    the criterion `jaxsvm.gp.Laplace`; all fields but `result` and how it was reached are differentiable
+    functions of model and data. `left_out` is one Newton step from the mode for each example, the
+    predictions that `jaxsvm.gp.LaplaceLeftOut` scores.
+    """
+
+    fit: Fit
+    curvature: Float[Array, " n"]
+    log_evidence: Float[Array, ""]
+
+
+def laplace(
+    model: KernelMachine, x: Any, y: Any, *, throw: bool = True, **options: Any
+) -> LaplaceFit:
     """Approximate the posterior of a Gaussian process classifier by a Gaussian around its mode.
 
-    Rasmussen and Williams, "Gaussian Processes for Machine Learning", sec. 3.4: short for
+    Rasmussen and Williams, "Gaussian Processes for Machine Learning", sec. 3.4. For other losses, error bars
+    of a regression, and a posterior with the examples of no curvature left out there is
     `jaxsvm.laplace(jaxsvm.fit(model, x, y))`.
 
     **Arguments:**
 
     - `model`: a kernel machine with the loss `Probit`, `FlipNoise` or `Logistic`.
     - `x`, `y`: inputs, one row for each example, and labels -1/+1.
-    - `options`: as for `jaxsvm.fit`, which raises where the mode is not found.
+    - `throw`: whether to raise where the mode is not found, or is no maximum; with `throw=False` look at
+      `result`.
+    - `options`: as for `jaxsvm.fit`: `weights`, `init`, `tolerance`, `max_iterations`.
 
-    **Returns:** a `LaplacePosterior`, with `probability`, `predict` and `latent` of new points.
+    **Returns:** a `LaplaceFit`, differentiable under jit, grad and vmap.
 
     **Example:**
 
     >>> classifier = jsvm.KernelMachine(kernel, jsvm.losses.Probit(noise_variance=0.1))
-    >>> mean, deviation = jsvm.gp.laplace(classifier, x, y).latent(x)
-    >>> bool(jnp.all(deviation > 0))
-    True
+    >>> process = jsvm.gp.laplace(classifier, x, y)
+    >>> mean, deviation = process.latent(x)
+    >>> bool(jnp.all(deviation > 0)), bool(process.log_evidence < 0)
+    (True, True)
     """
     x, y, _ = as_data(model, x, y, None)
     check_laplace(model)
-    return laplace_of_fit(fit(model, x, y, **options))
+    fitted = fit(model, x, y, throw=throw, **options)
+    if throw and not model.loss.is_convex:
+        around_mode(fitted)  # raises where the curvature is not positive
+    found = _laplace(dataclasses.replace(fitted, model=unfreeze(model)))
+    found = dataclasses.replace(found, model=model, fit=fitted)
+    return raise_if_failed(found, throw)
 
 
-def left_out_of_fit(gram: Float[Array, "n n"], fit: Fit) -> LeftOut:
+def left_out_of_fit(
+    gram: Float[Array, "n n"], fit: Fit, marginal: Float[Array, " n"] | None = None
+) -> LeftOut:
     """What the Gaussian around the mode predicts of each example when its own part is taken away.
 
     An example is a Gaussian of precision `L''(f_i)` there, whose removal gives the variance
@@ -72,17 +107,43 @@ def left_out_of_fit(gram: Float[Array, "n n"], fit: Fit) -> LeftOut:
     without it, as in Opper and Winther, "Gaussian processes and SVM: mean field results and
     leave-one-out", eq. 8.41.
 
-    **Arguments:** `gram`, the covariances; `fit`, the mode.
+    **Arguments:** `gram`, the covariances; `fit`, the mode; `marginal`, the variances of the latent values
+    if they are known, without which those of examples that hardly count are not exact.
 
     **Returns:** a `LeftOut`, differentiable.
     """
     loss = fit.model.loss
-    precision = fit.weights * loss.curvature(fit.y, fit.latent)
-    variance = without_own(gram, precision, loss.is_convex)
+    variance = without_own(gram, _EVIDENCE.curvature(fit), loss.is_convex, marginal)
     mean = fit.latent - variance * fit.dual
     # without convexity an example that looks like a flip may leave no variance
     average = averaged(loss, fit.y, mean, jnp.maximum(variance, 0))
     return LeftOut(mean, variance, average.log_value)
+
+
+@jax.jit
+def _laplace(fit: Fit) -> LaplaceFit:
+    gram = fit.model.kernel.matrix(fit.x, fit.x, same=True)
+    curvature = _EVIDENCE.curvature(fit)
+    matrix = response(gram, curvature, fit.model.loss.is_convex)
+    variance = variances(gram, matrix)
+    score, result, _ = evaluation(_EVIDENCE.score(gram, fit), fit.result, None)
+    return LaplaceFit(
+        model=fit.model,
+        x=fit.x,
+        y=fit.y,
+        weights=fit.weights,
+        dual=fit.dual,
+        mean=fit.latent,
+        variance=variance,
+        response=matrix,
+        left_out=left_out_of_fit(gram, fit, variance),
+        result=result,
+        iterations=fit.stats.iterations,
+        residual=fit.stats.kkt_residual,
+        fit=fit,
+        curvature=curvature,
+        log_evidence=-score,
+    )
 
 
 def check_laplace(model: KernelMachine) -> None:

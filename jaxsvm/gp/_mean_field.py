@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._parameters import unfreeze
@@ -18,6 +19,7 @@ from ._posterior import (
     AbstractGaussianPosterior,
     LeftOut,
     check_offset,
+    check_tolerance,
     raise_if_failed,
     variances,
 )
@@ -97,6 +99,7 @@ def mean_field(
     check_mean_field(model)
     if method not in _MAX_ITERATIONS:
         raise ValueError(f'`method` must be "newton" or "adaptive", not {method!r}')
+    check_tolerance(tolerance)
     if max_iterations is None:
         max_iterations = _MAX_ITERATIONS[method]
     limits = (default_tolerance(y.dtype) if tolerance is None else tolerance, max_iterations)
@@ -171,6 +174,11 @@ def _mean_field(method, model, x, y, weights, start, limits) -> MeanFieldFit:
 def _start(init, weights) -> Float[Array, " n"]:
     if init is None:
         return jnp.zeros_like(weights)
+    if not isinstance(init, MeanFieldFit | jax.Array | np.ndarray | list | tuple):
+        raise TypeError(
+            "`init` must be an earlier `MeanFieldFit`, or an array with `y alpha` of each example, not a "
+            f"{type(init).__name__}"
+        )
     step = init.y * init.alpha if isinstance(init, MeanFieldFit) else jnp.asarray(init)
     if step.shape != weights.shape:
         raise ValueError(

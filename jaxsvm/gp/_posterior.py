@@ -108,7 +108,7 @@ def check_offset(model: KernelMachine) -> None:
 
 
 def check_tolerance(tolerance: Any) -> None:
-    """Raise unless the tolerance is None, for the default, or a share below one, which no start satisfies."""
+    """Raise unless the tolerance is None, for the default, or a share: one would accept a start at zero."""
     if tolerance is None or is_traced(tolerance):
         return
     if not 0 <= tolerance < 1:
