@@ -1,7 +1,7 @@
 """Chu, Keerthi and Ong on the sinc data: Table I, Fig. 3 and Fig. 4.
 
-    python examples/papers/chu_sinc.py                          # all; or --parts table1 figure3 figure4
-    python examples/papers/chu_sinc.py --sizes 50 100 300       # some sizes of Table I and Fig. 4 only
+    python examples/papers/chu_sinc.py                          # all; or --parts table1 draws figure3 figure4
+    python examples/papers/chu_sinc.py --sizes 50 100 300       # some sizes of Table I, its draws, Fig. 4
     python examples/papers/chu_sinc.py --quick                  # small, half a minute
     python examples/papers/chu_sinc.py --show                   # the tables of what has been computed
     python examples/papers/chu_sinc.py --show --figure sinc.png # Figs. 3 and 4 from the same
@@ -9,6 +9,8 @@
 - `table1`: hyperparameters that the evidence finds, and test errors, for 50 to 4000 examples with noise
   of the soft insensitive loss's own distribution (C = 10, epsilon = 0.1, beta = 0.3), for two beta that
   are held fixed.
+- `draws`: rows of Table I up to 1000 examples on ten draws of the data (five of 1000 examples), beta = 0.3:
+  what of a difference from the paper's single draw is chance.
 - `figure3`: the 4000 examples of Table I against beta, from the paper's default start alone.
 - `figure4`: Bayesian support vector regression (BSVR) and Gaussian process regression (GPR), both by the
   evidence, and support vector regression (SVR) by cross validation, on Gaussian noise of variance 0.04;
@@ -33,6 +35,7 @@ from jaxsvm import losses
 RESULTS = Path(__file__).parent / "results" / "chu_sinc.json"
 TESTS = 3000
 BETAS = (0.3, 0.1)
+DRAWS = {50: 10, 100: 10, 300: 10, 500: 10, 1000: 5}  # of the data, by their size
 FIGURE3_BETAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.9)
 FIGURE4_SIZES = (10, 20, 50, 100, 200, 500, 1000)
 METHODS = ("SVR", "BSVR", "GPR")
@@ -74,10 +77,10 @@ COLUMNS = {
 HEADS = "true noise | C | ε | noise | κ | -ln P | SV_M | SV_C | seconds | AAE | ASE"
 
 
-def noisy(size: int, number: int):
-    """Examples with noise of the loss's own distribution; those of a number are always the same."""
+def noisy(size: int, *numbers: int):
+    """Examples with noise of the loss's own distribution; those of the same numbers are the same."""
     noise = losses.SoftInsensitive(10.0, 0.1, 0.3)
-    return jsvm.datasets.sinc(size, noise=noise, key=methods.key_of(1, number))
+    return jsvm.datasets.sinc(size, noise=noise, key=methods.key_of(1, *numbers))
 
 
 def residuals(x, y) -> np.ndarray:
@@ -85,9 +88,9 @@ def residuals(x, y) -> np.ndarray:
     return np.asarray(y) - np.sinc(np.asarray(x)[:, 0] / np.pi)
 
 
-def infer(size: int, beta: float, **options) -> dict:
-    """One row of Table I, or with `restarts=1` one point of Fig. 3."""
-    x, y = noisy(size, size)
+def infer(size: int, beta: float, draw: int | None = None, **options) -> dict:
+    """One row of Table I, or with `restarts=1` one point of Fig. 3; `draw`, for another sample of it."""
+    x, y = noisy(size, size) if draw is None else noisy(size, size, draw)
     x_test, y_test = noisy(TESTS, 0)
     scaled, scaled_test = methods.standardize(x, x_test)
     selection, fitted, seconds = methods.by_evidence(scaled, y, beta=beta, **options)
@@ -116,6 +119,14 @@ def run_table1(store: Store, sizes) -> None:
         for beta in BETAS:
             key = f"table1/{beta}/{size:04d}"
             record = store.compute(key, lambda: infer(size, beta))
+            print(f"{key}  ASE {record['ASE']:.6f}  {record['seconds']:.1f} s", flush=True)
+
+
+def run_draws(store: Store, counts: dict[int, int]) -> None:
+    for size, count in counts.items():
+        for draw in range(count):
+            key = f"draws/{size:04d}/{draw:02d}"
+            record = store.compute(key, lambda: infer(size, BETAS[0], draw))
             print(f"{key}  ASE {record['ASE']:.6f}  {record['seconds']:.1f} s", flush=True)
 
 
@@ -154,6 +165,31 @@ def show_table1(records: dict) -> None:
             f"\nNoise of the test set: AAE {ours['AAE']:.5f}, ASE {ours['ASE']:.6f} (paper: "
             f"{paper['AAE']:.5f}, {paper['ASE']:.6f})."
         )
+
+
+def show_draws(records: dict) -> None:
+    print(
+        "\nTable I over several draws, β = 0.3; mean ± standard deviation, the paper's single draw\n"
+    )
+    print("| size | draws | | C | ε | noise | AAE | ASE minus noise |\n" + "|---" * 8 + "|")
+    names = ("C", "epsilon", "noise_variance", "AAE", "ASE")
+    forms = dict(zip(names, (".2f", ".3f", ".4f", ".4f", ".5f"), strict=True))
+    for size in DRAWS:
+        rows = [row for key, row in records.items() if key.startswith(f"draws/{size:04d}/")]
+        if not rows:
+            continue
+        paper = dict(zip(COLUMNS, PAPER[BETAS[0]][size], strict=True))
+        ours, theirs = [], []
+        for name in names:
+            quiet, paper_quiet = (
+                (records[TEST_NOISE][name], PAPER_TEST_NOISE[name]) if name == "ASE" else (0.0, 0.0)
+            )
+            found = np.array([row[name] for row in rows]) - quiet
+            spread = format(found.std(ddof=1) if len(found) > 1 else np.nan, forms[name])
+            ours.append(f"{found.mean():{forms[name]}} ± {spread}")
+            theirs.append(format(paper[name] - paper_quiet, forms[name]))
+        print(f"| {size} | {len(rows)} | ours | {' | '.join(ours)} |")
+        print(f"| | 1 | paper | {' | '.join(theirs)} |")
 
 
 def figure3_cells(record: dict, noise: dict) -> list[str]:
@@ -262,9 +298,9 @@ def draw(records: dict, path: Path) -> None:
 
 def main(arguments=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parts = ("table1", "figure3", "figure4")
+    parts = ("table1", "draws", "figure3", "figure4")
     parser.add_argument("--parts", nargs="+", default=parts, choices=parts)
-    parser.add_argument("--sizes", nargs="+", type=int, help="of Table I and Fig. 4; default all")
+    parser.add_argument("--sizes", nargs="+", type=int, help="of all parts but Fig. 3; default all")
     parser.add_argument("--repetitions", type=int, default=20, help="for Fig. 4")
     parser.add_argument("--svr-repetitions", type=int, default=5, help=f"from {FEW} examples on")
     parser.add_argument("--output", type=Path, default=RESULTS)
@@ -273,21 +309,25 @@ def main(arguments=None) -> None:
     parser.add_argument("--figure", type=Path, help="draw Figs. 3 and 4 into this file")
     chosen = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
-    betas, size, sizes = FIGURE3_BETAS, 4000, chosen.sizes
+    betas, size, sizes, draws = FIGURE3_BETAS, 4000, chosen.sizes, DRAWS
     if chosen.quick:
         betas, size, sizes, chosen.repetitions = (0.1, 0.9), 50, [50], 1
+        draws = {50: 2}
         chosen.output = None if chosen.output == RESULTS else chosen.output
     store = Store(chosen.output, "examples/papers/chu_sinc.py")
     if not chosen.show:
         store.compute(TEST_NOISE, lambda: methods.errors(0.0, residuals(*noisy(TESTS, 0))))
         if "table1" in chosen.parts:
             run_table1(store, [n for n in SIZES if sizes is None or n in sizes])
+        if "draws" in chosen.parts:
+            run_draws(store, {n: k for n, k in draws.items() if sizes is None or n in sizes})
         if "figure3" in chosen.parts:
             run_figure3(store, betas, size)
         if "figure4" in chosen.parts:
             wanted = [n for n in FIGURE4_SIZES if sizes is None or n in sizes]
             run_figure4(store, wanted, chosen.repetitions, chosen.svr_repetitions)
     show_table1(store.records)
+    show_draws(store.records)
     show_figure3(store.records)
     show_figure4(store.records)
     if chosen.figure:
