@@ -14,6 +14,7 @@ from .._relevance import lengthscales, relevance
 from .._results import RESULTS
 from ..machine import KernelMachine
 from ._data import Scaling, scaling
+from ._pieces import AbstractKeeper
 
 MOST_EXAMPLES = 20_000  # of which the kernel matrix takes 3.2 GB
 
@@ -29,6 +30,7 @@ class AbstractEstimator(BaseEstimator):
     random_state: Any
     verbose: bool
     n_features_in_: int
+    _keeper: AbstractKeeper | None = None  # of searches that may be interrupted
 
     def _check_counts(self, **counts: Any) -> None:
         counts |= {"max_iter": self.max_iter, "max_examples": self.max_examples}
@@ -89,9 +91,15 @@ class AbstractEstimator(BaseEstimator):
         unfinished = codes.count(RESULTS.iteration_limit)
         if unfinished:
             which = "" if len(codes) == 1 else f" of {unfinished} of {len(codes)} classes"
+            out_of_time = self._keeper is not None and self._keeper.is_over()
+            end, more = (
+                ("its time", "more time")
+                if out_of_time
+                else (f"`max_iter={self.max_iter}`", "a larger `max_iter`")
+            )
             warnings.warn(
-                f"the search for hyperparameters{which} was ended by `max_iter={self.max_iter}` before it "
-                "had settled: what was found is used, but a larger `max_iter` may find better ones",
+                f"the search for hyperparameters{which} was ended by {end} before it had settled: what "
+                f"was found is used, but {more} may find better ones",
                 ConvergenceWarning,
                 stacklevel=3,
             )

@@ -10,6 +10,7 @@ from scipy.special import logit
 
 from .. import gp, kernels
 from .._parameters import free_parameters, freeze, parameters, replace, unfreeze
+from .._results import RESULTS
 from ..criteria import LaplaceEvidence, linear_response
 from ..evidence import Ascent, evidence_ascent, log_evidence
 from ..fit import Fit, fit_gram, require_success
@@ -21,6 +22,7 @@ from ..sampling import Posterior, sample
 from ..selection import METHODS, Selection, select
 from ..solvers import Options
 from ._data import padded_points
+from ._pieces import STEPS, AbstractKeeper, in_pieces
 from ._sigmoid import Sigmoid, fit_sigmoid, log_loss
 
 KERNELS = {
@@ -53,6 +55,8 @@ class Settings(NamedTuple):
     tol: float
     verbose: bool
     widening: float = 1.0  # of the first lengthscales
+    keeper: AbstractKeeper | None = None
+    name: str = ""  # of the search, for its keeper
 
     @property
     def is_random(self) -> bool:
@@ -113,9 +117,12 @@ def tune(settings: Settings, chosen: Examples, every: Examples, key: Any) -> Bin
     first = by_method(settings, kernel, chosen, every, key)
     if settings.ard != "auto" or not isinstance(settings.kernel, str) or inputs == 1:
         return first
+    if settings.keeper is not None and settings.keeper.is_over():
+        return first
     # one lengthscale each, from where the common one ended
     found = first.search.model.kernel
     widened = with_lengthscales(kernel, getattr(found, "left", found), inputs)
+    settings = settings._replace(name=f"{settings.name}, relevance")
     second = by_method(settings, widened, chosen, every, key)
     # each parameter that is fitted makes a score look better than it is, by about a nat (Akaike)
     return second if second.score + inputs - 1 < first.score else first
@@ -187,20 +194,7 @@ def _by_sampling(settings: Settings, kernel, chosen: Examples, every: Examples, 
     """Ascend the exact evidence, then draw from the posterior, whose probabilities are the answer."""
     climb_key, sample_key, value_key = jax.random.split(key, 3)
     model = METHODS["laplace"].machine(kernel)
-    count = len(chosen.y)
-    climb = evidence_ascent(
-        model,
-        *chosen[:2],
-        weights=chosen.weights,
-        key=climb_key,
-        rank=min(_RANK, count),
-        landmarks=min(_LANDMARKS, count),
-        restarts=settings.restarts,
-        starts=0.5,
-        bounds=bounds(model),
-        max_steps=settings.max_iter,
-        progress=settings.verbose,
-    )
+    climb = _ascend(settings, model, chosen, climb_key)
     few = len(every.y) <= _LANDMARKS
     subspace: dict[str, Any] = {} if few else {"rank": _LANDMARKS // 2, "landmarks": _LANDMARKS}
     shown: dict[str, Any] = {"progress": settings.verbose}
@@ -214,21 +208,59 @@ def _by_sampling(settings: Settings, kernel, chosen: Examples, every: Examples, 
     return Binary(posterior, None, climb, -value, value, -value)
 
 
+def _ascend(settings: Settings, model, chosen: Examples, key) -> Ascent:
+    count, keeper = len(chosen.y), settings.keeper
+
+    def ascend(max_steps: int) -> Ascent:
+        return evidence_ascent(
+            model,
+            *chosen[:2],
+            weights=chosen.weights,
+            key=key,
+            rank=min(_RANK, count),
+            landmarks=min(_LANDMARKS, count),
+            restarts=settings.restarts,
+            starts=0.5,
+            bounds=bounds(model),
+            max_steps=max_steps,
+            checkpoint=None if keeper is None else keeper.checkpoint(settings.name),
+            progress=settings.verbose,
+        )
+
+    if keeper is None:
+        return ascend(settings.max_iter)
+    steps = min(STEPS, settings.max_iter)
+    climb = ascend(steps)
+    while (
+        int(climb.result) == RESULTS.iteration_limit
+        and steps < settings.max_iter
+        and not keeper.is_over()
+    ):
+        steps = min(steps + STEPS, settings.max_iter)
+        climb = ascend(steps)  # from its checkpoint
+    return climb
+
+
 def _select(settings: Settings, model, chosen: Examples, criterion, key) -> Selection:
-    return select(
-        model,
-        *chosen[:2],
-        criterion,
-        weights=chosen.weights,
-        optimizer=_OPTIMIZER,
-        restarts=settings.restarts,
-        starts=0.5,
-        key=key,
-        bounds=bounds(model),
-        max_steps=settings.max_iter,
-        gradient_tolerance=settings.tol,
-        progress=settings.verbose,
-    )
+    limits = bounds(model)
+
+    def search(start: KernelMachine, steps: int) -> Selection:
+        return select(
+            start,
+            *chosen[:2],
+            criterion,
+            weights=chosen.weights,
+            optimizer=_OPTIMIZER,
+            restarts=settings.restarts,
+            starts=0.5,
+            key=key,
+            bounds=limits,
+            max_steps=steps,
+            gradient_tolerance=settings.tol,
+            progress=settings.verbose,
+        )
+
+    return in_pieces(search, model, settings.max_iter, settings.keeper, settings.name)
 
 
 def bounds(model: KernelMachine) -> dict[str, tuple[float, float]]:

@@ -1,6 +1,7 @@
 """What all classifiers of this package have in common, whatever they are tuned by."""
 
 import abc
+from numbers import Real
 from typing import Any
 
 import jax
@@ -41,7 +42,9 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
         """Choose all hyperparameters, and fit the machine.
 
         **Arguments:** `X`, one row for each example; `y`, their labels, of any type; `sample_weight`, one
-        number for each example: a weight of two is a repeated row.
+        number for each example. To the machine a weight of two is a repeated row; but where an example is
+        left out, to choose hyperparameters or to learn how certain the machine may be, all of its weight
+        is, and of two equal rows one would stay.
 
         **Returns:** the estimator itself.
         """
@@ -72,7 +75,8 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
                 _examples(settings, x[part], signs[part], weights[part])
                 for part in (places, slice(None))
             )
-            return tune(settings, chosen, every, keys[number])
+            named = settings._replace(name=f"class {number}")
+            return tune(named, chosen, every, keys[number])
 
         with jax.enable_x64(True):
             machines = map_in_threads(run_one, len(positive), len(places))
@@ -174,7 +178,7 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
         self._check_ard(self.ard)
         counts = (self.restarts, self.max_iter)
         self._check_counts(restarts=self.restarts)
-        rest = (self.tol, bool(self.verbose), self._widening)
+        rest = (self.tol, bool(self.verbose), self._widening, self._keeper)
         return Settings(method, self.kernel, self.ard, *counts, *rest)
 
     def _score(self) -> float:
@@ -199,6 +203,17 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
             unknown = [label for label in self.class_weight if label not in self.classes_]
             if unknown:
                 raise ValueError(f"`class_weight` has {unknown[0]!r}, which is no class of `y`")
+            for label, weight in self.class_weight.items():
+                number = isinstance(weight, Real) and not isinstance(weight, bool)
+                if not (number and 0 < float(weight) < np.inf):
+                    raise ValueError(
+                        f"`class_weight` of {label!r} must be a positive number, but is {weight!r}"
+                    )
+        elif not (isinstance(self.class_weight, str) and self.class_weight == "balanced"):
+            raise ValueError(
+                '`class_weight` must be None, "balanced" or a dictionary of a weight for each class, not '
+                f"{self.class_weight!r}"
+            )
         each = compute_class_weight(
             self.class_weight, classes=self.classes_, y=self.classes_[codes]
         )

@@ -38,8 +38,9 @@ def scaling(x: np.ndarray, weights: np.ndarray, standardize: bool) -> Scaling:
     if not standardize:
         return Scaling(np.zeros(inputs), np.ones(inputs))
     shares = weights / weights.sum()
-    center = shares @ x
-    deviations = np.sqrt(shares @ (x - center) ** 2)
+    with np.errstate(over="ignore", invalid="ignore"):  # who calls looks at what comes out
+        center = shares @ x
+        deviations = np.sqrt(shares @ (x - center) ** 2)
     # what is left of a constant after rounding is no scale
     constant = deviations <= 1e-12 * np.maximum(np.abs(center), np.finfo(float).tiny)
     return Scaling(center, np.where(constant, 1.0, deviations))

@@ -8,17 +8,33 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .. import regression
-from .._parameters import unfreeze
-from ..criteria import linear_response
+from .._parameters import free_parameters, freeze, frozen, parameters, unfreeze
+from ..criteria import LaplaceEvidence, linear_response
 from ..fit import fit
+from ..kernels import AbstractKernel, Constant
 from ..losses import Quadratic
+from ..machine import KernelMachine
+from ..optimizers import lbfgs
 from ..regression._targets import center_and_scale
 from ..sampling import LaplacePosterior, laplace
-from ..selection import Selection
+from ..selection import Selection, select
+from ..selection._types import stack
 from ._base import AbstractEstimator, relevances
+from ._binary import KERNELS
 from ._data import as_numpy, padded, padded_points, subset
+from ._pieces import in_pieces
 
 _LOSSES = ("soft", "quadratic")
+_EVIDENCE = LaplaceEvidence()
+_OVER_JUMPS = lbfgs(window=5)  # as `regression.adapt` has it
+# Inputs and targets are standardized. Of repeated rows and of targets without noise the evidence grows
+# without end as the noise vanishes, until no factorization holds.
+_BOUNDS = {
+    "loss.C": (1e-4, 1e4),
+    "loss.epsilon": (1e-4, 10.0),
+    "loss.noise_variance": (1e-8, 1e2),
+    "kernel.left.lengthscale": (1e-2, 1e3),
+}
 
 
 class Regression(NamedTuple):
@@ -39,12 +55,14 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
     Inputs and targets are standardized; C, epsilon, the offset's variance and all lengthscales maximize the
     evidence: Chu, Keerthi and Ong, "Bayesian support vector regression using a unified loss function", by
     `jaxsvm.regression.adapt`. The noise that comes with the loss, and what is not known of the function,
-    give standard deviations and intervals.
+    give standard deviations and intervals. Its standard deviation is at least about a ten-thousandth of
+    that of the targets, without which the evidence of targets without noise would have no end.
 
     **Arguments:**
 
     - `loss`: "soft", the soft insensitive loss, whose noise has long tails and whose solution is sparse; or
       "quadratic", which is Gaussian process regression.
+    - `kernel`: "rbf", the paper's, or "matern12", "matern32", "matern52", "rational_quadratic".
     - `ard`: whether each input has a lengthscale of its own (automatic relevance determination). "auto":
       where leave-one-out predictions gain by more than a nat for each of them (Akaike's criterion).
     - `restarts`: how many of the paper's four starts to take.
@@ -59,10 +77,13 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
     `noise_std_`, `history_`, `n_iter_`, `scaling_`, `n_features_in_`, `feature_names_in_`.
     """
 
+    _start: int | None = None  # the one of the paper's starts to take, if not the first `restarts`
+
     def __init__(
         self,
         *,
         loss: str = "soft",
+        kernel: str = "rbf",
         ard: Any = "auto",
         restarts: int = 2,
         standardize: bool = True,
@@ -73,6 +94,7 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
         verbose: bool = False,
     ):
         self.loss = loss
+        self.kernel = kernel
         self.ard = ard
         self.restarts = restarts
         self.standardize = standardize
@@ -86,7 +108,7 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
         """Choose all hyperparameters, and fit the machine.
 
         **Arguments:** `X`, one row for each example; `y`, their targets; `sample_weight`, one number for
-        each example: a weight of two is a repeated row.
+        each example: a weight of two is a repeated row, with which the evidence is the same.
 
         **Returns:** the estimator itself.
         """
@@ -178,6 +200,8 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
     def _check_settings(self) -> None:
         if self.loss not in _LOSSES:
             raise ValueError(f"`loss` must be one of {', '.join(_LOSSES)}, not {self.loss!r}")
+        if not isinstance(self.kernel, str) or self.kernel not in KERNELS:
+            raise ValueError(f"`kernel` must be one of {', '.join(KERNELS)}, not {self.kernel!r}")
         self._check_ard(self.ard)
         self._check_counts(restarts=self.restarts)
 
@@ -189,15 +213,27 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
             "loss": Quadratic(0.1) if self.loss == "quadratic" else None,
         }
         first = regression.machine(x, y, **chosen_model)
-        search = regression.adapt(
-            x,
-            y,
-            **chosen_model,
-            restarts=min(self.restarts, len(regression.starts(first, x.shape[1]))),
-            max_steps=self.max_iter,
-            gradient_tolerance=self.tol,
-            progress=self.verbose,
-        )
+        starts = [_of_family(KERNELS[self.kernel], m) for m in regression.starts(first, x.shape[1])]
+        starts = starts[: self.restarts] if self._start is None else [starts[self._start]]
+        limits = {name: _BOUNDS[name] for name in free_parameters(starts[0]) if name in _BOUNDS}
+
+        def search_from(models: list[KernelMachine], steps: int) -> Selection:
+            return select(
+                models[0], x, y, _EVIDENCE, weights=weights, optimizer=_OVER_JUMPS, patience=20,
+                change_tolerance=1e-6, starts=stack(models), restarts=len(models), bounds=limits,
+                max_steps=steps, gradient_tolerance=self.tol, progress=self.verbose,
+            )  # fmt: skip
+
+        if self._keeper is None:
+            search = search_from(starts, self.max_iter)
+        else:
+            search = in_pieces(
+                lambda model, steps: search_from([model], steps),
+                starts[0],
+                self.max_iter,
+                self._keeper,
+                f"relevance {ard}",
+            )
         fitted = fit(search.model, *every[:2], weights=every[2])
         left_out = np.asarray(_left_out(unfreeze(fitted)))
         total = every[2].sum()
@@ -227,6 +263,14 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
 
     def _in_units(self, targets: np.ndarray) -> np.ndarray:
         return self.target_center_ + self.target_scale_ * targets
+
+
+def _of_family(family: Any, model: KernelMachine) -> KernelMachine:
+    """The paper's model with another family of kernels in the place of its RBF."""
+    values: dict[str, Any] = parameters(model)
+    own: AbstractKernel = family(values["kernel.left.lengthscale"], values["kernel.left.variance"])
+    changed = KernelMachine(own + Constant(values["kernel.right.variance"]), model.loss)
+    return freeze(changed, *(name for name in frozen(model) if name.startswith("kernel")))
 
 
 @jax.jit
