@@ -36,11 +36,25 @@ def map_in_threads(
         with jax.enable_x64(precision):  # a context of the caller's thread does not reach others
             return run_one(start)
 
-    with _one_blas_thread(), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with _one_blas_thread(), _pool() as pool:
         if compile_it is None:
             return [run_one(0), *pool.map(run_in_thread, range(1, count))]
         compile_it()
         return list(pool.map(run_in_thread, range(count)))
+
+
+@contextlib.contextmanager
+def _pool():
+    """A pool that does not wait for its threads when the caller is interrupted."""
+    pool = ThreadPoolExecutor(os.cpu_count() or 1)
+    waits = True
+    try:
+        yield pool
+    except KeyboardInterrupt:
+        waits = False
+        raise
+    finally:
+        pool.shutdown(wait=waits, cancel_futures=True)
 
 
 def _one_blas_thread():

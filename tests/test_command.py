@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxsvm as jsvm
-from jaxsvm.command import main
+from jaxsvm.command import _demo, _state, _tune, main
 from jaxsvm.command._demo import _machine
-from jaxsvm.command._table import DataError, as_inputs, find_columns, read
+from jaxsvm.command._table import DataError, as_inputs, as_labels, find_columns, read
 from jaxsvm.selection import METHODS
 
 DRAWS = importlib.util.find_spec("matplotlib") is not None  # the extra `plot`
@@ -125,6 +125,169 @@ def test_an_interrupted_search_goes_on(folder, capsys, monkeypatch):
     assert answers[0] == answers[1]
 
 
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_a_search_goes_on_within(task, folder, capsys, monkeypatch):
+    from jaxsvm.sklearn import _pieces
+
+    data, out = folder / "data.csv", folder / f"{task}.jaxsvm"
+    options = ["--target", "answer", "--method", "press"]
+    if task == "regression":
+        options = ["--target", "b", "--ignore", "answer", "--restarts", "2", "--task", task]
+    arguments = ["tune", str(data), *options, "--ard", "no", "--output", str(out), "--seed", "1"]
+    monkeypatch.setattr(_pieces, "STEPS", 3)
+    kept = []
+    keep = _state.State.keep
+
+    def interrupted(self, name, search):
+        keep(self, name, search)
+        kept.append(name)
+        if len(kept) == last:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(_state.State, "keep", interrupted)
+    last = 0
+    assert main(arguments) == 0
+    pieces = kept.copy()
+    assert len(pieces) > len(set(pieces))  # there is something within
+    main(["predict", str(out), str(data)])
+    whole = capsys.readouterr().out.split("model written to")[1].splitlines()[1:]
+    kept.clear()
+    last = 1
+    assert main(arguments) == 130
+    assert "the same command goes on there" in capsys.readouterr().err
+    assert main(arguments) == 0
+    assert "going on after 0 searches" in capsys.readouterr().err
+    assert kept == pieces
+    main(["predict", str(out), str(data)])
+    assert capsys.readouterr().out.splitlines() == whole
+    assert list(folder.glob(f"{out.name}?*")) == []
+
+
+def test_time_ends_the_first_search(folder, capsys, monkeypatch):
+    from jaxsvm.sklearn import _pieces
+
+    monkeypatch.setattr(_pieces, "STEPS", 3)
+    kept = []
+    monkeypatch.setattr(_state.State, "keep", lambda self, name, search: kept.append(search))
+    arguments = [
+        "tune", str(folder / "data.csv"), "--target", "answer", "--method", "press", "--ard", "no",
+        "--output", str(folder / "timed.jaxsvm"), "--restarts", "3", "--seconds", "0", "--seed", "1",
+    ]  # fmt: skip
+    assert main(arguments) == 0
+    said = capsys.readouterr().err
+    assert "was ended by its time" in said and "the best of 1 searches is taken" in said
+    assert len(kept) == 1
+
+
+def test_an_interrupted_ascent_has_a_checkpoint(tmp_path, monkeypatch):
+    from jaxsvm.sklearn import BayesianSVC, _binary
+
+    state = _state.State(tmp_path / "model", "a mark", None, print)
+    seen = []
+
+    def ascend(*data, checkpoint, max_steps, **options):
+        assert (tmp_path / "model.state").exists()  # by which the checkpoint is known again
+        checkpoint.write_text("")
+        seen.append((checkpoint, max_steps))
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return type("Climb", (), {"result": int(jsvm.RESULTS.iteration_limit)})
+
+    monkeypatch.setattr(_binary, "evidence_ascent", ascend)
+    machine = BayesianSVC("evidence", ard=False)
+    machine._keeper = state
+    with pytest.raises(KeyboardInterrupt):
+        machine.fit(np.arange(20.0)[:, None], np.arange(20) % 2)
+    assert [steps for _, steps in seen] == [20, 40] and seen[0][0] == seen[1][0]
+    assert _state.State(tmp_path / "model", "a mark", None, print).done == 0
+    assert seen[0][0].exists()
+    _state.State(tmp_path / "model", "another mark", None, print)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_kernels_are_those_of_the_estimators():
+    from jaxsvm.sklearn._binary import KERNELS
+
+    assert tuple(KERNELS) == _tune.KERNELS
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--kernel", "foo"], "invalid choice: 'foo'"),
+        (["--restarts", "0"], "must be at least 1, but is 0"),
+        (["--seconds", "nan"], "must be at least 0, but is nan"),
+        (["--test-share", "2"], "must be between 0 and 1, but is 2"),
+        (["--output", "nowhere/model"], "there is no folder nowhere"),
+        (["--output", "."], "is a folder"),
+        (["--report", "nowhere/report.html"], "there is no folder nowhere"),
+        (["--method", "span", "--task", "regression"], "it is for classifications"),
+    ],
+)
+def test_a_command_line_without_sense(arguments, words, folder, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["tune", str(folder / "data.csv"), "--target", "b", *arguments])
+    assert stopped.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_method_is_not_for_numbers(folder, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["tune", str(folder / "data.csv"), "--target", "b", "--method", "span"])
+    assert stopped.value.code == 2 and "it is for classifications" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--level", "3"], ["--output", "."], ["--output", "no/a"]])
+def test_a_prediction_without_sense(arguments, folder, model, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["predict", str(model), str(folder / "data.csv"), *arguments])
+    assert stopped.value.code == 2
+
+
+def test_a_file_that_cannot_be_written(folder, model, capsys, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device", "answers.csv")
+
+    monkeypatch.setattr("jaxsvm.command._predict._write", fail)
+    out = str(folder / "answers.csv")
+    assert main(["predict", str(model), str(folder / "data.csv"), "--output", out]) == 6
+    assert "No space left on device" in capsys.readouterr().err
+
+
+def test_without_arguments_it_is_the_demo(monkeypatch):
+    run = []
+    monkeypatch.setattr(_demo, "run", run.append)
+    assert main([]) == 0
+    assert run[0].command == "demo" and run[0].criterion == "evidence"
+
+
+def test_held_out_rows_have_no_say(tmp_path):
+    cells = [["1", "a"], ["3", "b"], ["", "a"], ["90", "c"], ["100", "c"]]
+    table = read(write(tmp_path / "data.csv", ["number", "text"], cells))
+    said = []
+    columns = find_columns(table, table.names, said.append, [0, 1, 2])
+    assert columns[0].fill == 2 and columns[1].levels == ("a", "b")
+    x = as_inputs(table, columns, said.append)
+    np.testing.assert_array_equal(x[:, 0], [1, 3, 2, 90, 100])
+    np.testing.assert_array_equal(x[3:, 1:], 0)
+    assert said[-1].startswith("column 'text' has 'c' in 2 rows, which no row to train on has")
+    # what kind of column it is, all rows tell: a split must not decide whether a table can be used
+    mixed = read(write(tmp_path / "mixed.csv", ["a"], [["1"], ["2"], ["x"]]))
+    assert find_columns(mixed, ["a"], said.append, [0, 1])[0].levels == ("1", "2")
+
+
+def test_a_level_that_was_never_seen_is_told(folder, model, tmp_path, capsys):
+    rows = write(tmp_path / "new.csv", ["a", "b", "colour"], [[1, 1, "purple"], [1, 1, "r"]])
+    assert main(["predict", str(model), str(rows)]) == 0
+    assert "column 'colour' has 'purple' in 1 rows" in capsys.readouterr().err
+
+
+def test_labels_that_are_numbers():
+    assert as_labels(["1", "1.0", "01", "1e0", "-2.5"]).tolist() == ["1", "1", "1", "1", "-2.5"]
+    assert as_labels(["1e300", "1"]).tolist() == ["1e+300", "1"]
+    assert as_labels(["1", "1.0", "x"]).tolist() == ["1", "1.0", "x"]
+
+
 def bad_tables():
     numbers = [[i, i % 2] for i in range(20)]
     yield "no file", None, "x", "there is no file"
@@ -150,6 +313,24 @@ def test_bad_tables_are_told_in_words(table, target, words, tmp_path, capsys):
     assert code == 3
     assert words in capsys.readouterr().err
     assert list(tmp_path.glob("*.jaxsvm")) == []
+
+
+@pytest.mark.parametrize(
+    "rows, words",
+    [
+        ([[i, 1e300 if i == 3 else i] for i in range(20)], "column 'b' holds 1e+300 in row 4"),
+        ([[1e300 if i == 3 else i, i] for i in range(20)], "column 'a' holds 1e+300 in row 4"),
+        ([[i, 1 if i in (6, 19) else 0] for i in range(20)], "all targets are the same"),
+    ],
+)
+def test_numbers_that_cannot_be_learned(rows, words, tmp_path, capsys):
+    path = write(tmp_path / "data.csv", ["a", "b"], rows)
+    out = str(tmp_path / "out")
+    options = ["--target", "b", "--task", "regression", "--output", out, "--seed", "0"]
+    options += ["--test-share", "0.5"]
+    assert main(["tune", str(path), *options]) == 3
+    assert words in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["data.csv"]
 
 
 def test_exit_codes(folder, model, tmp_path, capsys):

@@ -4,20 +4,19 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .. import __version__
-from . import _demo, _predict, _show, _tune
-from ._table import DataError
-
-BAD_DATA, BAD_MODEL, FAILED, INTERRUPTED = 3, 4, 5, 130
+BAD_DATA, BAD_MODEL, FAILED, NOT_WRITTEN, INTERRUPTED = 3, 4, 5, 6, 130
 
 _EPILOG = f"""\
+without a command, `demo` is run.
+
 exit codes:
   0  it worked
   2  the command line makes no sense
   {BAD_DATA}  the data cannot be used
   {BAD_MODEL}  the model file cannot be used
   {FAILED}  no machine could be fitted
-  {INTERRUPTED}  interrupted; the same `tune` command goes on where it was
+  {NOT_WRITTEN}  a file could not be read or written
+  {INTERRUPTED}  interrupted; what is left of `tune` to go on from, `jaxsvm tune --help` tells
 """
 
 
@@ -28,6 +27,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     **Returns:** the exit code.
     """
+    try:
+        _run(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        print("jaxsvm: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read the output has gone
+        return 0
+    except Exception as error:
+        code = _code_of(error)
+        if code is None:
+            raise
+        return _complain(error, code)
+    return 0
+
+
+def _run(arguments: Sequence[str]) -> None:
+    # imported here, so that an interruption meanwhile is one as well
+    from .. import __version__
+    from . import _demo, _predict, _show, _tune
+
     parser = argparse.ArgumentParser(
         prog="jaxsvm",
         description="Support vector machines that choose their hyperparameters by themselves.",
@@ -38,22 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     for module in (_tune, _predict, _show, _demo):
         module.add_to(commands)
-    chosen = parser.parse_args(arguments)
-    try:
-        chosen.run(chosen)
-    except KeyboardInterrupt:
-        print("jaxsvm: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:  # whoever read the output has gone
-        return 0
-    except (DataError, ImportError) as error:
-        return _complain(error, BAD_DATA)
-    except Exception as error:
-        code = _code_of(error)
-        if code is None:
-            raise
-        return _complain(error, code)
-    return 0
+    chosen = parser.parse_args(arguments or ["demo"])
+    chosen.run(chosen)
 
 
 def _complain(error: Exception, code: int) -> int:
@@ -64,7 +69,13 @@ def _complain(error: Exception, code: int) -> int:
 def _code_of(error: Exception) -> int | None:
     from .._results import FitError
     from ..persistence import FileError
+    from ._table import DataError
 
-    if isinstance(error, FileError):
-        return BAD_MODEL
-    return FAILED if isinstance(error, FitError) else None
+    codes = {
+        DataError: BAD_DATA,
+        ImportError: BAD_DATA,
+        FileError: BAD_MODEL,
+        FitError: FAILED,
+        OSError: NOT_WRITTEN,
+    }
+    return next((code for kind, code in codes.items() if isinstance(error, kind)), None)

@@ -27,6 +27,7 @@ from .._results import RESULTS
 from ..machine import KernelMachine
 from ..sampling import SamplingWarning
 from ..selection import METHODS, Method
+from ._arguments import at_least
 from ._table import DataError
 
 _EVIDENCE = "evidence"
@@ -56,14 +57,14 @@ def add_to(commands) -> None:
         "--criterion", default=_EVIDENCE, choices=(_EVIDENCE, *METHODS), help="what to tune by"
     )
     parser.add_argument(
-        "--examples", type=_at_least(10, int), default=300, metavar="N", help="to train on"
+        "--examples", type=at_least(10, int), default=300, metavar="N", help="to train on"
     )
-    parser.add_argument("--restarts", type=_at_least(1, int), default=1, metavar="R", help="starts")
+    parser.add_argument("--restarts", type=at_least(1, int), default=1, metavar="R", help="starts")
     parser.add_argument(
-        "--rank", type=_at_least(1, int), default=40, metavar="P", help="of the chains' kernel"
+        "--rank", type=at_least(1, int), default=40, metavar="P", help="of the chains' kernel"
     )
     parser.add_argument(
-        "--steps", type=_at_least(1, int), default=40, metavar="S", help="of each start, at most"
+        "--steps", type=at_least(1, int), default=40, metavar="S", help="of each start, at most"
     )
     parser.add_argument("--seed", type=int, default=0, help="of the data and the starts")
     parser.set_defaults(run=run)
@@ -214,14 +215,3 @@ def _relevances(lengthscales) -> list[str]:
         bar = "#" * max(round(30 * float(relevance[place])), 1)
         lines.append(f"  input {place:3d}  {relevance[place]:8.2g}  {bar}")
     return lines
-
-
-def _at_least(least, kind):
-    def convert(text):
-        value = kind(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"must be at least {least}, but is {text}")
-        return value
-
-    convert.__name__ = kind.__name__  # argparse names it in its messages
-    return convert

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ._arguments import output_file, share
 from ._model import SavedModel, load
-from ._table import as_inputs, read
+from ._table import as_data_errors, as_inputs, read, say
 
 
 def add_to(commands) -> None:
@@ -21,19 +22,21 @@ def add_to(commands) -> None:
     parser.add_argument(
         "data", type=Path, help="a CSV file with the same columns; the target may lack"
     )
-    parser.add_argument("--output", type=Path, help="where to write; by default standard output")
     parser.add_argument(
-        "--level", type=float, default=0.95, help="of the intervals of a regression"
+        "--output", type=output_file, help="where to write; by default standard output"
+    )
+    parser.add_argument(
+        "--level", type=share, default=0.95, help="of the intervals of a regression"
     )
     parser.set_defaults(run=run)
 
 
 def run(chosen) -> None:
     """Read, predict, write."""
-    if not 0 < chosen.level < 1:
-        raise SystemExit("jaxsvm predict: --level must be between 0 and 1")
     model = load(chosen.model)
-    names, columns = predictions(model, as_inputs(read(chosen.data), model.columns), chosen.level)
+    x = as_inputs(read(chosen.data), model.columns, say)
+    with as_data_errors():
+        names, columns = predictions(model, x, chosen.level)
     rows = zip(*columns, strict=True)
     if chosen.output is None:
         _write(sys.stdout, names, rows)

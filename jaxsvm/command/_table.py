@@ -1,21 +1,38 @@
 """Tables of text as numbers: what a CSV file holds, and how its columns become inputs."""
 
+import contextlib
 import csv
 import math
+import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "-"})
 MOST_LEVELS = 20  # of a text column; with more of them it is a name, and tells nothing about others
 _MOST_CELLS = 50_000_000
+_LARGEST = 1e100  # number in a cell: the squares of larger ones may be no numbers
 
 
 class DataError(Exception):
     """Data that cannot be used, and why, in the words of who has them."""
+
+
+@contextlib.contextmanager
+def as_data_errors():
+    """What an estimator says of the data it was given, as what it is: a `DataError`."""
+    try:
+        yield
+    except ValueError as error:
+        raise DataError(str(error)) from error
+
+
+def say(text: str) -> None:
+    """Tell the user something beside the output."""
+    print(f"jaxsvm: {text}", file=sys.stderr)
 
 
 class Table(NamedTuple):
@@ -48,17 +65,19 @@ class Column(NamedTuple):
             return [self.name]
         return [f"{self.name}={level or '(missing)'}" for level in self.levels]
 
-    def values(self, cells: Sequence[str]) -> np.ndarray:
-        """One row of inputs for each cell."""
+    def values(self, cells: Sequence[str], say: Callable[[str], None]) -> np.ndarray:
+        """One row of inputs for each cell; `say` is told of levels that are not known."""
         if self.levels is not None:
             cleaned = ["" if is_missing(cell) else cell for cell in cells]
-            return np.array([[float(cell == level) for level in self.levels] for cell in cleaned])
-        numbers = [as_number(cell) for cell in cells]
-        for row, (cell, number) in enumerate(zip(cells, numbers, strict=True), start=1):
-            if number is None and not is_missing(cell):
-                raise DataError(
-                    f"column {self.name!r} is one of numbers, but holds {cell!r} in row {row}"
+            unknown = Counter(cell for cell in cleaned if cell not in self.levels)
+            for level, count in unknown.items():
+                what = "no value" if level == "" else repr(level)
+                say(
+                    f"column {self.name!r} has {what} in {count} rows, which no row to train on has: it "
+                    "counts as none of the known values"
                 )
+            return np.array([[float(cell == level) for level in self.levels] for cell in cleaned])
+        numbers = as_numbers(self.name, cells)
         return np.array([[self.fill if number is None else number] for number in numbers])
 
 
@@ -123,19 +142,54 @@ def as_number(cell: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def find_columns(table: Table, names: Sequence[str], say: Any) -> list[Column]:
-    """How the named columns become inputs; `say` is told what is left out, and why."""
+def as_numbers(name: str, cells: Sequence[str]) -> list[float | None]:
+    """The numbers in the cells of a column, None where one is missing; an error where there is no number."""
+    numbers = [as_number(cell) for cell in cells]
+    for row, (cell, number) in enumerate(zip(cells, numbers, strict=True), start=1):
+        if number is None and not is_missing(cell):
+            raise DataError(f"column {name!r} is one of numbers, but holds {cell!r} in row {row}")
+        if number is not None and abs(number) > _LARGEST:
+            raise DataError(
+                f"column {name!r} holds {cell} in row {row}: numbers beyond {_LARGEST:g} cannot be "
+                "computed with; change its unit, or empty the cell if it stands for a missing value"
+            )
+    return numbers
+
+
+def as_labels(cells: Sequence[str]) -> np.ndarray:
+    """Labels of classes; where all are numbers, `1`, `1.0` and `1e0` are the same."""
+    numbers = [as_number(cell) for cell in cells]
+    if None in numbers:
+        return np.array(cells)
+    return np.array([_shortest(number) for number in numbers if number is not None])
+
+
+def _shortest(number: float) -> str:
+    return str(int(number)) if number == int(number) and abs(number) < 1e15 else repr(number)
+
+
+def find_columns(
+    table: Table,
+    names: Sequence[str],
+    say: Callable[[str], None],
+    train: Sequence[int] | np.ndarray | None = None,
+) -> list[Column]:
+    """How the named columns become inputs; `say` is told what is left out, and why.
+
+    Whether a column is one of numbers is seen from all rows; medians and levels are those of the rows to
+    `train` on, by default all.
+    """
     found = []
     for name in names:
-        cells = table.column(name)
+        all_cells = table.column(name)
+        cells = all_cells if train is None else [all_cells[row] for row in train]
         known = [cell for cell in cells if not is_missing(cell)]
         if not known:
             say(f"column {name!r} is left out: it is empty")
             continue
-        numbers = [as_number(cell) for cell in known]
         missing = len(cells) - len(known)
-        if None not in numbers:
-            values = np.array(numbers, float)
+        if all(as_number(cell) is not None for cell in all_cells if not is_missing(cell)):
+            values = np.array([n for n in as_numbers(name, cells) if n is not None])
             if values.min() == values.max():
                 say(f"column {name!r} is left out: it is constant")
                 continue
@@ -155,12 +209,14 @@ def find_columns(table: Table, names: Sequence[str], say: Any) -> list[Column]:
     return found
 
 
-def as_inputs(table: Table, columns: Sequence[Column]) -> np.ndarray:
-    """The inputs of a table, one row for each of its rows."""
+def as_inputs(
+    table: Table, columns: Sequence[Column], say: Callable[[str], None] = say
+) -> np.ndarray:
+    """The inputs of a table, one row for each of its rows; `say` is told what is not known."""
     absent = [column.name for column in columns if column.name not in table.names]
     if absent:
         raise DataError(
             f"the table has no column {absent[0]!r}, which the model needs; it has: "
             f"{', '.join(table.names)}"
         )
-    return np.hstack([column.values(table.column(column.name)) for column in columns])
+    return np.hstack([column.values(table.column(column.name), say) for column in columns])

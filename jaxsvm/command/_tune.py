@@ -1,8 +1,6 @@
 """`jaxsvm tune`: from a table to a tuned, tested and saved model."""
 
 import argparse
-import hashlib
-import json
 import sys
 import time
 import warnings
@@ -11,16 +9,36 @@ from typing import Any
 
 import numpy as np
 
-from .. import calibration, persistence
-from ..persistence import FileError
 from ..selection import METHODS
+from ._arguments import at_least, output_file, share
+from ._measure import measure
 from ._model import SavedModel, require_estimators, save
 from ._show import relevance_lines
-from ._table import DataError, Table, as_inputs, as_number, find_columns, is_missing, read
+from ._table import (
+    DataError,
+    Table,
+    as_data_errors,
+    as_inputs,
+    as_labels,
+    as_number,
+    as_numbers,
+    find_columns,
+    is_missing,
+    read,
+    say,
+)
 
 _MOST_CLASSES = 20  # of a target of whole numbers, for it to be taken for classes
 _MOST_ROWS = 10_000  # to train on
 _TASKS = ("auto", "classification", "regression")
+KERNELS = ("rbf", "matern12", "matern32", "matern52", "rational_quadratic")  # of the estimators
+_ENDS = """
+A search is one run of the optimizer from one start. Ctrl-C leaves a file beside the output, whose name ends
+in `.state`; the same command with the same data goes on from there, and ends as it would have without the
+interruption. Searches that were done are not repeated; of the one under way at most the last 20 steps are
+lost (with `--method evidence` the last one), and what follows it: a fit, or draws. Before the first 20
+steps there is nothing to go on from. When the model is written, the file is removed.
+"""
 
 
 def add_to(commands) -> None:
@@ -34,32 +52,37 @@ def add_to(commands) -> None:
         epilog="methods:\n"
         + "\n".join(f"  {name:12s} {m.description}" for name, m in METHODS.items())
         + "\n  evidence     the exact evidence, by sampling (hinge)"
-        + "\n  mean-field   leave-one-out of a Gaussian process by mean field theory",
+        + "\n  mean-field   leave-one-out of a Gaussian process by mean field theory\n"
+        + _ENDS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("data", type=Path, help="a CSV file, with the names of its columns first")
     parser.add_argument("--target", required=True, help="the column to predict")
     parser.add_argument("--task", choices=_TASKS, default="auto", help="what the target is")
     parser.add_argument("--method", choices=methods, help="of a classification; default span")
-    parser.add_argument("--kernel", default="rbf", help="rbf, matern12, matern32, matern52, ...")
+    parser.add_argument("--kernel", choices=KERNELS, default="rbf", help="default rbf")
     parser.add_argument(
         "--ard", choices=("auto", "yes", "no"), default="auto", help="a lengthscale for each input"
     )
     parser.add_argument("--ignore", nargs="+", default=[], metavar="COLUMN", help="leave these out")
-    parser.add_argument("--restarts", type=int, default=1, metavar="R", help="searches")
     parser.add_argument(
-        "--seconds", type=float, help="begin no search after so many; the first is always done"
-    )
+        "--restarts", type=at_least(1, int), default=1, metavar="R",
+        help="searches from different starts; a regression has at most four",
+    )  # fmt: skip
     parser.add_argument(
-        "--test-share", type=float, default=0.25, help="of the rows, to be held out"
+        "--seconds", type=at_least(0, float),
+        help="end all searches after so many, but no machine before its first 20 steps",
+    )  # fmt: skip
+    parser.add_argument(
+        "--test-share", type=share, default=0.25, help="of the rows, to be held out"
     )
     parser.add_argument("--seed", type=int, default=0, help="of the rows held out and the starts")
-    parser.add_argument("--output", type=Path, default=Path("model.jaxsvm"), help="the model file")
+    parser.add_argument("--output", type=output_file, default="model.jaxsvm", help="the model file")
     parser.add_argument(
-        "--report", type=Path, help="write an HTML report with plots into this file"
+        "--report", type=output_file, help="write an HTML report with plots into this file"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
 
 
 def run(chosen) -> None:
@@ -68,41 +91,41 @@ def run(chosen) -> None:
     write_report = None
     if chosen.report is not None:
         from ._report import write as write_report  # now, lest matplotlib lacks after hours of work
-    for name, holds, wanted in (
-        ("--restarts", chosen.restarts >= 1, "at least 1"),
-        ("--test-share", 0 < chosen.test_share < 1, "between 0 and 1"),
-    ):
-        if not holds:
-            raise SystemExit(f"jaxsvm tune: {name} must be {wanted}")
-    table = read(chosen.data)
-    names, cells, table = _target(table, chosen)
+    if chosen.task == "regression" and chosen.method is not None:
+        _refuse_method(chosen)
+    names, cells, table = _target(read(chosen.data), chosen)
     is_classes = _is_classes(cells, chosen.task)
-    columns = find_columns(table, names, _say)
-    x = as_inputs(table, columns)
-    y = np.array(cells) if is_classes else np.array([as_number(cell) for cell in cells], float)
     if is_classes:
+        y = as_labels(cells)
         _check_classes(y)
-    elif y.min() == y.max():
-        raise DataError(f"the target {chosen.target!r} is constant: there is nothing to learn")
+    else:
+        if chosen.method is not None:
+            _refuse_method(chosen)
+        y = np.array(as_numbers(chosen.target, cells), float)
+        if y.min() == y.max():
+            raise DataError(f"the target {chosen.target!r} is constant: there is nothing to learn")
     train, test = _split(y, is_classes, chosen)
+    columns = find_columns(table, names, say, train)
+    x = as_inputs(table, columns)
     estimator = _estimator(estimators, chosen, is_classes)
     begin = time.perf_counter()
-    estimator = _search(estimator, x[train], y[train], chosen, begin)
+    state = _search(estimator, x[train], y[train], chosen)
+    estimator = state.best
     seconds = time.perf_counter() - begin
-    measured = _measure(estimator, is_classes, x[test], y[test], y[train])
+    measured = measure(estimator, is_classes, x[test], y[test], y[train])
     measured["rows"] = f"{len(train)} to train on, {len(test)} held out"
     measured["time"] = f"{seconds:.1f} s, compilation included"
     model = SavedModel(estimator, columns, chosen.target, measured)
     save(chosen.output, model)
-    _state_of(chosen).unlink(missing_ok=True)
+    state.remove()
     print(_summary(model, chosen.output))
     if write_report is not None and chosen.report is not None:
         write_report(chosen.report, model, x[test], y[test])
         print(f"report written to {chosen.report}")
 
 
-def _say(text: str) -> None:
-    print(f"jaxsvm: {text}", file=sys.stderr)
+def _refuse_method(chosen) -> None:
+    chosen.parser.error("argument --method: it is for classifications, and this is a regression")
 
 
 def _target(table: Table, chosen):
@@ -113,7 +136,7 @@ def _target(table: Table, chosen):
     cells = table.column(chosen.target)
     kept = [not is_missing(cell) for cell in cells]
     if not all(kept):
-        _say(f"{len(kept) - sum(kept)} rows without a target are left out")
+        say(f"{len(kept) - sum(kept)} rows without a target are left out")
     rows = [row for row, keep in zip(table.rows, kept, strict=True) if keep]
     if len(rows) < 10:
         raise DataError(f"{len(rows)} rows have a target: at least 10 are needed")
@@ -135,7 +158,7 @@ def _is_classes(cells: list[str], task: str) -> bool:
     whole = all(number == int(number) for number in different if number is not None)
     found = whole and len(different) <= min(_MOST_CLASSES, max(2, len(cells) // 5))
     what = "classification: few whole numbers" if found else "regression"
-    _say(f"the target is taken for a {what} (--task to change it)")
+    say(f"the target is taken for a {what} (--task to change it)")
     return found
 
 
@@ -166,7 +189,7 @@ def _split(y, is_classes: bool, chosen):
         train.append(order[count:])
     train, test = (np.sort(np.concatenate(parts)) for parts in (train, test))
     if len(train) > _MOST_ROWS:
-        _say(f"{len(train)} rows are many: {_MOST_ROWS} of them, drawn at random, are trained on")
+        say(f"{len(train)} rows are many: {_MOST_ROWS} of them, drawn at random, are trained on")
         train = np.sort(random.permutation(train)[:_MOST_ROWS])
     return train, test
 
@@ -175,122 +198,65 @@ def _estimator(estimators, chosen, is_classes: bool) -> Any:
     options: dict[str, Any] = {
         "ard": {"auto": "auto", "yes": True, "no": False}[chosen.ard],
         "random_state": chosen.seed,
+        "kernel": chosen.kernel,
         "verbose": not chosen.quiet and sys.stderr.isatty(),
     }
     if not is_classes:
-        if chosen.method is not None or chosen.kernel != "rbf":
-            raise SystemExit("jaxsvm tune: --method and --kernel are for classifications")
-        return estimators.BayesianSVR(**options)
-    options["kernel"] = chosen.kernel
+        return estimators.BayesianSVR(restarts=1, **options)
     if chosen.method == "mean-field":
         return estimators.MeanFieldGPC(**options)
     return estimators.BayesianSVC(chosen.method or "span", **options)
 
 
-def _search(estimator, x, y, chosen, begin: float) -> Any:
-    """The best of several searches, saved after each, so that an interrupted run can go on."""
-    from sklearn.base import clone
+def _search(estimator, x, y, chosen) -> Any:
+    """The best of several searches; what is found is kept, so that an interrupted run can go on."""
+    from sklearn.base import is_classifier
 
-    from ..sklearn._files import described
+    from ._state import State, fingerprint
 
-    state_file, mark = _state_of(chosen), _fingerprint(estimator, x, y)
-    done, best = _resumed(state_file, mark)
-    single = not hasattr(estimator, "kernel")  # the starts of a regression are the paper's
-    if single:
-        estimator.set_params(restarts=min(chosen.restarts, 4))
-    while done < (1 if single else chosen.restarts):
-        if done and chosen.seconds is not None and time.perf_counter() - begin > chosen.seconds:
-            _say(f"{chosen.seconds:g} seconds have passed: the best of {done} searches is taken")
+    state = State(chosen.output, fingerprint(estimator, x, y), chosen.seconds, say)
+    searches = chosen.restarts
+    if not is_classifier(estimator):
+        searches = min(searches, _starts(x.shape[1]))
+    while state.done < searches:
+        if state.done and state.is_over():
+            say(
+                f"{chosen.seconds:g} seconds have passed: the best of {state.done} searches is taken"
+            )
             break
-        candidate = clone(estimator)
-        if done:  # another start: lengthscales wider or narrower than at first
-            candidate._widening = float(np.exp(np.random.default_rng([chosen.seed, done]).normal()))
+        candidate = _candidate(estimator, state.done, chosen.seed)
+        candidate._keeper = state
         try:
-            with warnings.catch_warnings(record=True) as caught:
+            with warnings.catch_warnings(record=True) as caught, as_data_errors():
                 warnings.simplefilter("always")
                 candidate.fit(x, y)
         except KeyboardInterrupt:
-            if done:
-                _say(f"{done} searches are saved in {state_file}; the same command goes on there")
+            state.stop()
+            if state.path.exists():
+                say(f"what is found so far is in {state.path}; the same command goes on there")
             raise
         for text in dict.fromkeys(str(warning.message) for warning in caught):
-            _say(text)
-        if best is None or candidate._score() < best._score():
-            best = candidate
-        done += 1
-        if done < chosen.restarts:
-            persistence.save(state_file, {"of": mark, "done": done, "estimator": described(best)})
-    return best
+            say(text)
+        del candidate._keeper
+        state.finish_search(candidate)
+    return state
 
 
-def _state_of(chosen) -> Path:
-    return chosen.output.with_name(chosen.output.name + ".state")
+def _candidate(estimator, number: int, seed: int) -> Any:
+    """The estimator for one of several searches, which differ in where they begin."""
+    from sklearn.base import clone, is_classifier
+
+    candidate: Any = clone(estimator)
+    if not is_classifier(estimator):
+        candidate._start = number  # of those that the paper suggests
+    elif number:  # lengthscales wider or narrower than at first
+        candidate._widening = float(np.exp(np.random.default_rng([seed, number]).normal()))
+    return candidate
 
 
-def _fingerprint(estimator, x, y) -> str:
-    """What a state must belong to: the same data and the same settings."""
-    digest = hashlib.sha256()
-    settings = {k: v for k, v in estimator.get_params().items() if k not in ("verbose", "restarts")}
-    digest.update(json.dumps([type(estimator).__name__, settings], sort_keys=True).encode())
-    digest.update(np.ascontiguousarray(x).tobytes())
-    digest.update("\0".join(map(str, y)).encode())
-    return digest.hexdigest()
-
-
-def _resumed(state_file: Path, mark: str):
-    """How many searches are done, and the best of them, by a state that belongs to this run."""
-    import jax
-
-    from ..sklearn._files import rebuilt
-
-    if not state_file.exists():
-        return 0, None
-    try:
-        with jax.enable_x64(True):
-            state = persistence.load(state_file)
-            if isinstance(state, dict) and state.get("of") == mark:
-                _say(f"going on after {state['done']} searches, by {state_file}")
-                return int(state["done"]), rebuilt(state["estimator"])
-    except FileError as error:
-        _say(f"{state_file} is of no use, and everything begins anew: {error}")
-        return 0, None
-    _say(f"{state_file} is of other data or settings, and everything begins anew")
-    return 0, None
-
-
-def _measure(estimator, is_classes: bool, x, y, y_train) -> dict[str, str]:
-    """What the held-out rows say, beside what is easily had."""
-    if not is_classes:
-        mean = estimator.predict(x)
-        error, trivial = np.mean((y - mean) ** 2), np.mean((y - y_train.mean()) ** 2)
-        low, high = estimator.predict_interval(x)
-        return {
-            "test error": f"root mean square {error**0.5:.4g} (of the mean of all: {trivial**0.5:.4g})",
-            "R squared": f"{1 - error / trivial:.3f}" if trivial > 0 else "not defined",
-            "95 % intervals": f"hold {np.mean((low <= y) & (y <= high)):.1%} of the targets held out",
-            "noise": f"standard deviation {estimator.noise_std_:.4g}",
-            "log evidence": f"{estimator.evidence_:.2f} nats (Laplace)",
-        }
-    p = estimator.predict_proba(x)
-    codes = np.searchsorted(estimator.classes_, y)
-    labels, counts = np.unique(y_train, return_counts=True)
-    trivial = np.mean(y != labels[np.argmax(counts)])
-    loss = -np.mean(np.log(np.clip(p[np.arange(len(y)), codes], 1e-15, 1)))
-    frequencies = counts / counts.sum()
-    base = -np.mean(np.log(frequencies[np.searchsorted(labels, y)]))
-    certain = p.max(axis=1)
-    right = np.where(np.argmax(p, axis=1) == codes, 1.0, -1.0)
-    gap = calibration.expected_calibration_error(right, certain)
-    found = {
-        "test error": f"{np.mean(right < 0):.2%} (of the most frequent class: {trivial:.2%})",
-        "log loss": f"{loss:.3f} nats (of class frequencies: {base:.3f})",
-        "calibration": f"certainty {certain.mean():.1%}, right {np.mean(right > 0):.1%}, "
-        f"calibration error {gap:.3f}",
-    }
-    if hasattr(estimator, "evidence_"):
-        values = np.atleast_1d(estimator.evidence_)
-        found["log evidence"] = ", ".join(f"{value:.2f}" for value in values) + " nats"
-    return found
+def _starts(inputs: int) -> int:
+    """How many starts a regression has: two if the paper's two lengthscales are the same."""
+    return 2 if inputs == 2 else 4
 
 
 def _summary(model: SavedModel, output: Path) -> str:

@@ -1,0 +1,42 @@
+"""What rows that were held out say of an estimator."""
+
+from typing import Any
+
+import numpy as np
+
+from .. import calibration
+
+
+def measure(estimator: Any, is_classes: bool, x, y, y_train) -> dict[str, str]:
+    """What the held-out rows say, beside what is easily had."""
+    if not is_classes:
+        mean = estimator.predict(x)
+        error, trivial = np.mean((y - mean) ** 2), np.mean((y - y_train.mean()) ** 2)
+        low, high = estimator.predict_interval(x)
+        return {
+            "test error": f"root mean square {error**0.5:.4g} (of the mean of all: {trivial**0.5:.4g})",
+            "R squared": f"{1 - error / trivial:.3f}" if trivial > 0 else "not defined",
+            "95 % intervals": f"hold {np.mean((low <= y) & (y <= high)):.1%} of the targets held out",
+            "noise": f"standard deviation {estimator.noise_std_:.4g}",
+            "log evidence": f"{estimator.evidence_:.2f} nats (Laplace)",
+        }
+    p = estimator.predict_proba(x)
+    codes = np.searchsorted(estimator.classes_, y)
+    labels, counts = np.unique(y_train, return_counts=True)
+    trivial = np.mean(y != labels[np.argmax(counts)])
+    loss = -np.mean(np.log(np.clip(p[np.arange(len(y)), codes], 1e-15, 1)))
+    frequencies = counts / counts.sum()
+    base = -np.mean(np.log(frequencies[np.searchsorted(labels, y)]))
+    certain = p.max(axis=1)
+    right = np.where(np.argmax(p, axis=1) == codes, 1.0, -1.0)
+    gap = calibration.expected_calibration_error(right, certain)
+    found = {
+        "test error": f"{np.mean(right < 0):.2%} (of the most frequent class: {trivial:.2%})",
+        "log loss": f"{loss:.3f} nats (of class frequencies: {base:.3f})",
+        "calibration": f"certainty {certain.mean():.1%}, right {np.mean(right > 0):.1%}, "
+        f"calibration error {gap:.3f}",
+    }
+    if hasattr(estimator, "evidence_"):
+        values = np.atleast_1d(estimator.evidence_)
+        found["log evidence"] = ", ".join(f"{value:.2f}" for value in values) + " nats"
+    return found
