@@ -35,7 +35,14 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
         pytest.param("overview.py", [], "new examples, evidence", marks=pytest.mark.slow),
         pytest.param("benchmarks/estimators.py", ["--quick"], "| LSSVC |", marks=pytest.mark.slow),
         ("benchmarks/solve.py", ["--quick"], "geometric mean of the ratios"),
-        ("benchmarks/criteria.py", ["--quick"], "PRESS, value and gradient"),
+        (
+            "benchmarks/criteria.py",
+            ["--quick", "--parts", "press", "relevance"],
+            "PRESS, value and gradient",
+        ),
+        pytest.param(
+            "benchmarks/criteria.py", ["--quick"], "GridSearchCV of SVC", marks=pytest.mark.slow
+        ),
         pytest.param(
             "benchmarks/evidence.py", ["--quick"], "Effective draws", marks=pytest.mark.slow
         ),

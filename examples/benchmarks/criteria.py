@@ -1,15 +1,21 @@
 """What criteria and selection cost, as ratios to peers measured in the same run.
 
-    python examples/benchmarks/criteria.py            # some minutes
-    python examples/benchmarks/criteria.py --quick    # small sizes: whether it runs at all
+    python examples/benchmarks/criteria.py                             # some minutes
+    python examples/benchmarks/criteria.py --quick                     # small sizes: whether it runs at all
+    python examples/benchmarks/criteria.py --parts press restarts      # some of it
+    python examples/benchmarks/criteria.py --output criteria.txt       # saves what it prints
 
 Times are the best of several after compilation; each ratio comes with what it should reach.
 """
 
 import argparse
 import contextlib
+import io
+import os
+import sys
 import time
 import warnings
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -115,9 +121,13 @@ def relevance_parameters(examples, repeats):
         print(f"  {inputs:3d} parameters   {1e3 * times[inputs]:7.2f} ms   ratio {ratio:5.2f}")
 
 
-def restarts(sizes, steps):
-    print(f"\nSelection by the Laplace evidence, {steps} steps: 25 restarts against one")
-    print("(to reach: 12 at n = 150, 25 at n = 400)")
+def restarts(sizes, steps, count):
+    cores = os.cpu_count()
+    how = (
+        f"in threads, up to {cores} at a time, not vmapped" if is_cpu() else "in one vmapped batch"
+    )
+    print(f"\nSelection by the Laplace evidence, {steps} steps: {count} restarts against one")
+    print(f"(they run {how}; to reach with 25: 12 at n = 150, 25 at n = 400)")
     for examples in sizes:
         x, y = twonorm(examples)
         model = machine(20, losses.Hinge(1.0))
@@ -130,9 +140,19 @@ def restarts(sizes, steps):
             ).values  # fmt: skip
 
         one = best_time(lambda run=run: run(1), 3)
-        many = best_time(lambda run=run: run(25), 2)
+        many = best_time(lambda run=run: run(count), 2)
         print(
-            f"  n = {examples:4d}   one {one:6.2f} s   25 {many:6.2f} s   ratio {many / one:5.1f}"
+            f"  n = {examples:4d}   one {one:6.2f} s   {count} {many:6.2f} s   "
+            f"ratio {many / one:5.1f}"
+        )
+        function = compiled(criteria.LaplaceEvidence())
+        batch = jax.tree.map(lambda leaf: jnp.stack([leaf + 0.02 * i for i in range(count)]), model)
+        together = jax.jit(jax.vmap(function, in_axes=(0, None, None)))
+        vmapped = best_time(lambda f=together, b=batch, x=x, y=y: f(b, x, y), 2)
+        alone = best_time(lambda f=function, m=model, x=x, y=y: f(m, x, y), 2)
+        print(
+            f"             value and gradient of {count} models, vmapped {1e3 * vmapped:.0f} ms, of one "
+            f"{1e3 * alone:.1f} ms   ratio {vmapped / alone:5.1f}"
         )
 
 
@@ -179,20 +199,52 @@ def whole_selection(examples, steps, grid):
     )
 
 
+def is_cpu() -> bool:
+    return jax.default_backend() == "cpu"
+
+
+# of each part: what it does, with arguments for the quick form and for the whole one
+PARTS = {
+    "press": (press, ((60,), 1), ((400, 1300, 2000), 5)),
+    "others": (others, (60, 1), (400, 5)),
+    "relevance": (relevance_parameters, (60, 1), (400, 9)),
+    "restarts": (restarts, ((60,), 2, 3), ((150, 400), 20, 25)),
+    "selection": (whole_selection, (60, 5, (2, 2)), (400, 100, (5, 9))),
+}
+
+
+class Tee(io.TextIOBase):
+    """Shows and keeps what is printed."""
+
+    def __init__(self, shown):
+        self.shown, self.kept = shown, io.StringIO()
+
+    def write(self, text):
+        """Both."""
+        self.kept.write(text)
+        return self.shown.write(text)
+
+    def flush(self):
+        """What is shown."""
+        self.shown.flush()
+
+
 def main(arguments=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args(arguments).quick
-    with jax.enable_x64(True):
-        press((60,) if quick else (400, 1300, 2000), 1 if quick else 5)
-        # below, many small matrices: threads of the linear algebra would only wait for each other
-        with threadpool_limits(1) if not quick else contextlib.nullcontext():
-            if not quick:
-                others(400, 5)
-            relevance_parameters(60 if quick else 400, 1 if quick else 9)
-            if not quick:
-                restarts((150, 400), 20)
-                whole_selection(400, 100, (5, 9))
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--output", type=Path, help="a file for what is printed")
+    options = parser.parse_args(arguments)
+    tee = Tee(sys.stdout)
+    with jax.enable_x64(True), contextlib.redirect_stdout(tee):
+        for name in options.parts:
+            part, quick, whole = PARTS[name]
+            # many small matrices: threads of the linear algebra would only wait for each other
+            one_thread = name != "press" and not options.quick
+            with threadpool_limits(1) if one_thread else contextlib.nullcontext():
+                part(*(quick if options.quick else whole))
+            if options.output is not None:  # after each part, since all take long
+                options.output.write_text(tee.kept.getvalue())
 
 
 if __name__ == "__main__":
