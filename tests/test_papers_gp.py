@@ -99,6 +99,13 @@ def test_tables_of_what_is_there(capsys):
     printed = output_of("opper_winther_wisconsin", capsys, "--show")
     assert "| mean field | 683 | 0.0264 (18) | 0.0264 (18) |" in printed
     assert "| SVM | 683 | 0.0293 (20) | 0.0293 (20) |" in printed
+    # all rows of Table 8.2 have a time with leave-one-out, and nearly the same errors
+    rows = re.findall(
+        r"\| (?:SVM|mean field), .*?\| \d+ \| \S+ \| (\S+) \| \S+ \| (\S+) \|", printed
+    )
+    assert len(rows) == 4 and all(0 < float(alone) < float(whole) for alone, whole in rows)
+    counts = re.search(r"Adatron (\d+), fit (\d+), adaptive (\d+), newton (\d+)", printed)
+    assert counts and abs(int(counts[1]) - int(counts[2])) <= 1 and counts[3] == counts[4]
 
 
 def test_all_partitions_of_a_set_come_before_the_next(monkeypatch):
