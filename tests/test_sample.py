@@ -10,6 +10,7 @@ import jaxsvm as jsvm
 from jaxsvm.sampling import HMC, NUTS, SamplingWarning, _effective, paper_setting, sample
 from jaxsvm.sampling._chains import Traces, draw, start_chains, warm_up
 from jaxsvm.sampling._diagnostics import diagnose
+from jaxsvm.sampling._sample import Setup, _draw
 from jaxsvm.sampling._target import Target
 from jaxsvm.sampling._whitening import Subspace, whiten
 
@@ -110,7 +111,7 @@ def test_runs_are_repeatable_and_keep_what_is_asked_for():
 
 @pytest.mark.parametrize("draws", [200, 1040])
 def test_kept_draws_stand_beside_their_own_statistics(draws):
-    """Also where they were thinned in pieces whose length is no multiple of the thinning: five of 52 draws."""
+    """Also where they were thinned in pieces whose length is no multiple of it: five of 52 draws."""
     pytest.importorskip("arviz")
     posterior = sample(HINGE, X, Y, key=jax.random.key(2), chains=4, warmup=60, draws=draws)
     data = posterior.to_arviz()
@@ -147,19 +148,37 @@ def test_single_precision(dtype):
     assert np.all(np.abs(found - mean) < 4 * error)
 
 
-def test_no_draw_crosses_an_infinite_wall():
+@pytest.fixture(scope="module")
+def walled():
     """An example of weight zero is absent, and may even lie behind the wall."""
     model = jsvm.KernelMachine(KERNEL, jsvm.losses.Trigonometric())
-    posterior = sample(model, X, Y, key=jax.random.key(0), draws=1000, weights=[1.0, 1.0, 0.0])
+    return sample(model, X, Y, key=jax.random.key(0), draws=1000, weights=[1.0, 1.0, 0.0])
+
+
+def test_no_draw_crosses_an_infinite_wall(walled):
+    posterior = walled
     margins = Y[None, None, :] * (posterior.b @ posterior.whitening.factor.T)
     assert float(jnp.min(margins[..., :2])) > -1
     assert float(jnp.min(margins[..., 2])) < -1
     assert float(jnp.mean(posterior.diagnostics.acceptance)) > 0.6
 
 
+def test_a_chain_that_stands_still_is_named(walled):
+    """So far out that its energy overflows; the others go on, and nothing but the diagnostics tells."""
+    setup = Setup(walled.model, X, Y, walled.weights, None)
+    chains = walled.chains._replace(b=walled.chains.b.at[3].set(1e200))
+    arguments = (setup, walled.whitening, HMC(), chains, jax.random.key(1), 50, 5)
+    after, _, traces, _ = _draw(*arguments)
+    np.testing.assert_allclose(after.b[3], 1e200, rtol=1e-10)
+    problems = diagnose(traces, jnp.exp(after.log_step), 0.0).problems
+    assert "chains [3] do not move, 7 do" in problems[0]
+    assert any("do not agree" in problem for problem in problems)
+
+
 def test_trouble_is_told_in_words():
-    with pytest.warns(SamplingWarning, match="no chain moves"):
+    with pytest.warns(SamplingWarning, match="no chain moves") as caught:
         sample(HINGE, X, Y, key=jax.random.key(0), method=HMC(step_size=300.0), draws=50)
+    assert "400 of 400 trajectories diverged" in str(caught[0].message)
     rng = np.random.default_rng(0)
     good = rng.normal(size=(200, 8))
     fine = Traces(

@@ -80,7 +80,9 @@ def diagnose(traces: Traces, step_size, whitening_error) -> Diagnostics:
     each = [quantities[..., place].T for place in range(quantities.shape[2])]
 
     def of_each(function, possible):
-        return np.array([function(q) for q in each]) if possible else np.full(len(each), np.nan)
+        return np.array(
+            [function(q) if possible and np.isfinite(q).all() else np.nan for q in each]
+        )
 
     scale = of_each(rhat, enough and chains > 1)
     bulk, tail = of_each(ess_bulk, enough), of_each(ess_tail, enough)
