@@ -3,11 +3,12 @@
 import csv
 import importlib.util
 import io
+import types
 
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import jaxsvm as jsvm
@@ -372,6 +373,52 @@ def test_any_text_is_a_table_or_a_clear_error(content, tmp_path_factory):
         assert str(error)
     else:
         assert np.isfinite(x).all() and len(x) == len(table.rows)
+
+
+class Stub:
+    """What a fit might have been, for all that comes before and after it."""
+
+    noise_std_ = evidence_ = 1.0
+
+    def __init__(self, y):
+        if y.dtype.kind == "U":
+            self.classes_ = np.unique(y)
+
+    def predict_proba(self, x):
+        return np.full((len(x), len(self.classes_)), 1 / len(self.classes_))
+
+    def predict(self, x):
+        return np.zeros(len(x))
+
+    def predict_interval(self, x):
+        return np.zeros(len(x)), np.ones(len(x))
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    rows=st.lists(
+        st.tuples(*[
+            st.sampled_from(["", "1", "1.0", "2", "-2.5", "x", "y", "NA", "1e999", "1e300", "é", "0"])
+            | st.integers(-5, 5).map(str) | st.floats(-10, 10).map(str)
+        ] * 3),
+        min_size=8, max_size=30,
+    ),
+    task=st.sampled_from(["auto", "classification", "regression"]),
+    share=st.sampled_from(["0.01", "0.25", "0.99"]),
+)  # fmt: skip
+def test_no_table_makes_a_traceback(rows, task, share, tmp_path_factory):
+    path = write(tmp_path_factory.getbasetemp() / "rows.csv", ["a", "b", "c"], rows)
+
+    def searched(estimator, x, y, chosen):
+        assert np.isfinite(x).all() and len(x) == len(y) > 0
+        return types.SimpleNamespace(best=Stub(y), remove=lambda: None)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_tune, "_search", searched)
+        patch.setattr(_tune, "save", lambda *_: None)
+        out = str(path.with_name("rows.jaxsvm"))
+        options = ["--target", "c", "--task", task, "--test-share", share, "--output", out]
+        assert main(["tune", str(path), *options]) in (0, 3)
 
 
 def test_the_demo_climbs_the_evidence(capsys):

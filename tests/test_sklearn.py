@@ -239,6 +239,10 @@ def test_files_and_pickles_predict_bit_for_bit_the_same(double, classifier, regr
                     np.testing.assert_array_equal(copy.predict_proba(X), found.predict_proba(X))
                     assert copy.predict(X).dtype.kind == "U"
                 assert copy.get_params() == found.get_params()
+        with pytest.raises(
+            jsvm.FileError, match=r"an estimator: read it with `jaxsvm.sklearn.load`"
+        ):
+            jsvm.load(tmp_path / "estimator")
     jsvm.save(tmp_path / "kernel", jsvm.kernels.RBF())
     with pytest.raises(jsvm.persistence.FileError, match="something else than an estimator"):
         load(tmp_path / "kernel")
@@ -321,20 +325,35 @@ def test_many_examples_are_chosen_by_some():
     assert np.sum(found.machines_[0].predictive.weights > 0) == 150
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(data=st.data())
-def test_any_data_is_fitted_or_refused_in_words(data):
-    count = data.draw(st.integers(2, 30))
-    cell = st.sampled_from([0.0, 1.0, -1.0, 1e-8, 1e8, 3.5, np.nan, 1e300, -2.0])
-    usual = st.floats(-10, 10)
-    rows = st.lists(st.one_of(usual, usual, usual, cell), min_size=2 * count, max_size=2 * count)
-    x = np.array(data.draw(rows)).reshape(count, 2)
-    y = np.array(data.draw(st.lists(st.integers(0, 1), min_size=count, max_size=count)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            p = LSSVC(max_iter=3, **QUICK).fit(x, y).predict_proba(x)
-        except (ValueError, jsvm.FitError) as error:
-            assert str(error)
-        else:
-            assert np.isfinite(p).all() and np.allclose(p.sum(axis=1), 1)
+@pytest.mark.parametrize("kind", [LSSVC, BayesianSVC, MeanFieldGPC, BayesianSVR])
+def test_any_data_is_fitted_or_refused_in_words(kind):
+    fitted = []
+    rare = [0.0, 1.0, -1.0, 1e-8, 1e8, 3.5, -2.0]
+
+    @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(data=st.data())
+    def fits_or_refuses(data):
+        count = data.draw(st.integers(2, 30))  # all of which are padded to the same size
+        # one NaN is enough to be refused, so most data have none
+        special = st.sampled_from(data.draw(st.sampled_from([rare, rare, [*rare, np.nan, 1e300]])))
+        cell = st.floats(-10, 10) | st.floats(-10, 10) | special
+        drawn = st.lists(cell, min_size=2 * count, max_size=2 * count)
+        x = np.array(data.draw(drawn)).reshape(count, 2)
+        label = cell if kind is BayesianSVR else st.integers(0, 1)
+        y = np.array(data.draw(st.lists(label, min_size=count, max_size=count)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                found = kind(max_iter=3, restarts=1, **QUICK).fit(x, y)
+            except (ValueError, jsvm.FitError) as error:
+                assert str(error)
+                return
+            fitted.append(found)
+            if kind is BayesianSVR:
+                assert all(np.isfinite(part).all() for part in found.predict(x, return_std=True))
+            else:
+                p = found.predict_proba(x)
+                assert np.isfinite(p).all() and np.allclose(p.sum(axis=1), 1)
+
+    fits_or_refuses()
+    assert fitted

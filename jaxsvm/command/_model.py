@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from .. import persistence
 from ..persistence import FileError
+from ..persistence._files import load_as, save_as
 from ._table import Column, DataError
 
-_KIND = "jaxsvm command"
+_KIND = "command"  # of file
 
 
 class SavedModel(NamedTuple):
@@ -46,8 +46,8 @@ def save(path: Path, model: SavedModel) -> None:
     from ..sklearn._files import described
 
     columns = [list(column) for column in model.columns]
-    thing = {"kind": _KIND, "estimator": described(model.estimator), "columns": columns}
-    persistence.save(path, thing | {"target": model.target, "measured": model.measured})
+    thing = {"estimator": described(model.estimator), "columns": columns}
+    save_as(_KIND, path, thing | {"target": model.target, "measured": model.measured})
 
 
 def load(path: Path) -> SavedModel:
@@ -56,8 +56,8 @@ def load(path: Path) -> SavedModel:
     from ..sklearn._files import rebuilt
 
     with jax.enable_x64(True):
-        thing = persistence.load(path)
-        if not isinstance(thing, dict) or thing.get("kind") != _KIND:
+        thing = load_as(_KIND, path)
+        if not isinstance(thing, dict) or "columns" not in thing:
             raise FileError(f"{path} was not written by `jaxsvm tune`: read it with `jaxsvm.load`")
         try:
             columns = [Column(*column) for column in thing["columns"]]

@@ -9,6 +9,12 @@ from ._container import FORMAT, VERSION, FileError, read, write
 from ._describe import Describer
 from ._rebuild import Rebuilder
 
+# what other modules write in this format, and what reads it
+_READERS = {
+    "estimator": "an estimator: read it with `jaxsvm.sklearn.load`",
+    "command": "a model of `jaxsvm tune`: use it with `jaxsvm predict` and `jaxsvm show`",
+}
+
 
 def save(path: str | os.PathLike[str], thing: Any) -> None:
     """Write a model, a fit, or a structure of them to a file that holds data and no code.
@@ -33,6 +39,11 @@ def save(path: str | os.PathLike[str], thing: Any) -> None:
     >>> bool(jsvm.load("model.jsvm") == model)
     True
     """
+    save_as(None, path, thing)
+
+
+def save_as(kind: str | None, path: str | os.PathLike[str], thing: Any) -> None:
+    """The same for a thing that `load` should not read: a `kind` of file with a reader of its own."""
     describer = Describer()
     description = describer.describe(thing)
     manifest = {
@@ -42,6 +53,8 @@ def save(path: str | os.PathLike[str], thing: Any) -> None:
         "arrays": len(describer.arrays),
         "thing": description,
     }
+    if kind is not None:
+        manifest["kind"] = kind
     write(Path(path), manifest, describer.arrays)
 
 
@@ -67,8 +80,17 @@ def load(path: str | os.PathLike[str], module: Any = None) -> Any:
     >>> back["inputs"], back["fit"].predict(x).shape
     (['height', 'weight'], (30,))
     """
+    return load_as(None, path, module)
+
+
+def load_as(kind: str | None, path: str | os.PathLike[str], module: Any = None) -> Any:
+    """The same for a `kind` of file with a reader of its own, which also takes those of no kind."""
     place = Path(path)
     manifest, arrays = read(place)
+    found = manifest.get("kind")
+    if found is not None and found != kind:
+        what = _READERS.get(found) if isinstance(found, str) else None
+        raise FileError(f"{place} holds {what or f'something of the kind {found!r}'}")
     try:
         return Rebuilder(arrays, module).rebuild(manifest.get("thing"))
     except FileError as error:

@@ -6,8 +6,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from .. import persistence
 from ..persistence import FileError
+from ..persistence._files import load_as, save_as
 from ._base import AbstractEstimator
 from ._binary import Binary
 from ._data import Scaling
@@ -17,6 +17,7 @@ from ._sigmoid import Sigmoid
 from ._svc import BayesianSVC
 from ._svr import BayesianSVR, Regression
 
+KIND = "estimator"  # of file
 _ESTIMATORS = {kind.__name__: kind for kind in (BayesianSVC, LSSVC, BayesianSVR, MeanFieldGPC)}
 _PARTS = {kind.__name__: kind for kind in (Binary, Regression, Scaling, Sigmoid)}
 
@@ -31,7 +32,7 @@ def save(path: str | Path, estimator: AbstractEstimator) -> None:
         raise TypeError(
             f"`estimator` must be one of `jaxsvm.sklearn`, not {type(estimator).__name__}"
         )
-    persistence.save(path, described(estimator))
+    save_as(KIND, path, described(estimator))
 
 
 def load(path: str | Path, module: Any = None) -> AbstractEstimator:
@@ -43,7 +44,7 @@ def load(path: str | Path, module: Any = None) -> AbstractEstimator:
     **Returns:** the estimator.
     """
     with jax.enable_x64(True):
-        return rebuilt(persistence.load(path, module))
+        return rebuilt(load_as(KIND, path, module))
 
 
 def described(estimator: AbstractEstimator) -> dict[str, Any]:
