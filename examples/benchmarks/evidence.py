@@ -2,6 +2,7 @@
 
     python examples/benchmarks/evidence.py            # some minutes; or --parts draws peak growth ascent
     python examples/benchmarks/evidence.py --quick    # small sizes, draws and peak: whether it runs at all
+    python examples/benchmarks/evidence.py --output evidence.txt    # saves what it prints
 
 - `draws`: effective draws a second of our chains, against the loop of Gold and Sollich, "Fast Bayesian
   support vector machine parameter tuning with the Nystrom method", written in plain NumPy below: one
@@ -21,6 +22,7 @@ import functools
 import os
 import time
 import warnings
+from pathlib import Path
 from typing import NamedTuple
 
 # threads that wait for each other cost more than they give
@@ -30,6 +32,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from printed import printed_to
 
 import jaxsvm as jsvm
 from jaxsvm import kernels, losses
@@ -342,16 +345,9 @@ def ascent_part(quick: bool) -> None:
     print(f"  {within} of {len(times)} within 10 s; the longest took {max(times):.1f} s")
 
 
-def main(arguments=None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="small sizes only")
-    parser.add_argument(
-        "--parts", nargs="+", choices=PARTS, help="by default all; draws and peak if quick"
-    )
-    chosen = parser.parse_args(arguments)
-    quick = chosen.quick
-    parts = chosen.parts or (PARTS[:2] if quick else PARTS)  # the others take long to compile
-    jax.config.update("jax_enable_x64", True)
+def run(parts, quick: bool) -> None:
+    """The chosen parts, one after the other."""
+    parts = parts or (PARTS[:2] if quick else PARTS)  # the others take long to compile
     print("load of the machine: " + ", ".join(f"{load:.1f}" for load in os.getloadavg()))
     sizes, ranks, rounds = ((60,), (8,), 2) if quick else ((200, 400, 700, 1300), (20, 40), 8)
     known = {}
@@ -368,6 +364,19 @@ def main(arguments=None) -> None:
         growth_part(counts, 10 if quick else 150, 2 if quick else 4)
     if "ascent" in parts:
         ascent_part(quick)
+
+
+def main(arguments=None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small sizes only")
+    parser.add_argument(
+        "--parts", nargs="+", choices=PARTS, help="by default all; draws and peak if quick"
+    )
+    parser.add_argument("--output", type=Path, help="a file for what is printed")
+    chosen = parser.parse_args(arguments)
+    jax.config.update("jax_enable_x64", True)
+    with printed_to(chosen.output):
+        run(chosen.parts, chosen.quick)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
     python examples/papers/calibration.py                  # six sets, ten partitions of each
     python examples/papers/calibration.py --quick          # one set, one partition: some seconds
     python examples/papers/calibration.py --show           # the table of what has been computed
+    python examples/papers/calibration.py --show --figure calibration.png   # and reliability diagrams
 
 On every partition a hinge machine with a spherical RBF kernel and an offset is tuned by ascending the exact
 evidence (rank 40). Then, at the same kernel and C:
@@ -41,6 +42,11 @@ from jaxsvm import calibration, kernels, losses
 RESULTS = Path(__file__).parent / "results" / "calibration.json"
 SETS = ("thyroid", "titanic", "heart", "breast_cancer", "banana", "diabetis")
 SCORES = ("log_loss", "ece", "brier", "error")
+DRAWN = (
+    "samples, normalized",
+    "Laplace, normalized",
+    "Platt",
+)  # the two averages would hide the others
 
 
 def tune(x, y, max_steps: int) -> jsvm.KernelMachine:
@@ -88,7 +94,65 @@ def scores_of(y, p) -> dict:
         "ece": round(calibration.expected_calibration_error(y, p), 5),
         "brier": round(calibration.brier_score(y, p), 5),
         "error": round(100 * float(np.mean(np.where(p > 0.5, 1, -1) != y)), 3),
+        "bins": bins_of(y, p),
     }
+
+
+def bins_of(y, p) -> dict:
+    """What a reliability diagram needs: of each bin the predictions, their sum, and labels +1."""
+    found = calibration.reliability(y, p)
+    prediction, frequency = (np.nan_to_num(part) for part in found[:2])
+    return {
+        "count": found.counts.tolist(),
+        "sum": (prediction * found.counts).tolist(),
+        "positive": np.round(frequency * found.counts).astype(int).tolist(),
+    }
+
+
+def pooled(rows: list[dict], label: str) -> tuple[np.ndarray, np.ndarray]:
+    """Labels, all +1 first, and predictions of all partitions, each prediction as the mean of its bin.
+
+    The diagram is that of the predictions themselves; the labels are the same for all methods.
+    """
+    parts = [row[label]["bins"] for row in rows]
+    count, total, positive = (
+        np.sum([part[name] for part in parts], axis=0) for name in ("count", "sum", "positive")
+    )
+    mean = total / np.maximum(count, 1)
+    p = np.concatenate([np.repeat(mean, positive), np.repeat(mean, count - positive)])
+    return np.where(np.arange(len(p)) < positive.sum(), 1, -1), p
+
+
+def draw(store: Store, path: Path) -> None:
+    """A reliability diagram of each set, all its partitions together."""
+    from matplotlib import pyplot
+
+    from jaxsvm import plot
+
+    sets = {}
+    for name in SETS:
+        rows = [v for k, v in store.records.items() if k.startswith(f"{name}/")]
+        rows = [row for row in rows if all("bins" in row[label] for label in DRAWN)]
+        if rows:
+            sets[name] = rows
+    if not sets:
+        raise SystemExit(
+            "no record holds the bins of a reliability diagram: they are of an earlier version; compute "
+            "them anew with --output and another file"
+        )
+    columns = min(3, len(sets))
+    figure, grid = pyplot.subplots(
+        -(-len(sets) // columns), columns, squeeze=False, layout="constrained",
+        figsize=(4 * columns, 3.8 * -(-len(sets) // columns)),
+    )  # fmt: skip
+    for ax in grid.flat[len(sets) :]:
+        ax.set_visible(False)
+    for ax, (name, rows) in zip(grid.flat, sets.items(), strict=False):
+        found = {label: pooled(rows, label) for label in DRAWN}
+        plot.reliability(found[DRAWN[0]][0], {label: p for label, (_, p) in found.items()}, ax=ax)
+        ax.set_title(f"{name}, {len(rows)} partitions")
+    figure.savefig(path, dpi=80)
+    print(f"figure in {path}")
 
 
 def run_partition(name: str, partition: int, max_steps: int) -> dict:
@@ -134,6 +198,7 @@ def main(arguments=None) -> None:
     parser.add_argument("--partitions", type=int, default=10, help="how many")
     parser.add_argument("--max-steps", type=int, default=40)
     parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--figure", type=Path, help="draw reliability diagrams into this file")
     parser.add_argument("--no-save", action="store_true", help="print the table only")
     parser.add_argument("--quick", action="store_true", help="one small set, one partition")
     parser.add_argument("--show", action="store_true", help="compute nothing")
@@ -153,6 +218,8 @@ def main(arguments=None) -> None:
                     )
                     print(f"{name} {partition}: done", flush=True)
     print(table(store))
+    if chosen.figure:
+        draw(store, chosen.figure)
 
 
 if __name__ == "__main__":
