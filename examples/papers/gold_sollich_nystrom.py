@@ -260,11 +260,9 @@ def show(records: dict) -> None:
             for place, value in zip((0, 1, 3), PAPER_SHARES[name], strict=True):
                 cells[place] += f" ({value})"
         print(f"| {name} | {' | '.join(cells)} |")
-    print("\nTable IV: steps and time of an ascent, to 15 % of the peak and to its end at 10 %")
-    print("(time is taken of the whole ascent; that to 15 % is the share of its steps)\n")
-    print(
-        "| set | steps to 15 % | paper | seconds to 15 % | paper (h:mm) | steps to 10 % | seconds |"
-    )
+    print("\nTable IV: steps and time of an ascent, to 15 % of the peak and to its end (10 %)")
+    print("(measured is the time of the whole; that to 15 % is in proportion to the steps)\n")
+    print("| set | steps to 15 % | paper | seconds | paper (h:mm) | steps to the end | seconds |")
     print("|---|---|---|---|---|---|---|")
     for name, (_, _, steps, spread, hours) in PAPER.items():
         tuned = [records.get(f"tune/{name}/{p}") for p in range(TUNED)]
