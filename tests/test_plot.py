@@ -87,6 +87,19 @@ def test_history(selection):
     axes[0].figure.canvas.draw()
 
 
+def test_history_with_other_criteria(selection):
+    axes = plot.history(selection, names="loss.C", others={"LOO": criteria.LeaveOneOut("squared")})
+    assert titles(axes)[:3] == ["loss.C", "criterion", "LOO"]
+    # PRESS is half the sum of what the other is the mean of
+    drawn = [ax.lines[0].get_ydata() for ax in axes[1:3]]
+    np.testing.assert_allclose(10 * drawn[1], drawn[0], rtol=1e-6)
+    np.testing.assert_allclose(10 * axes[2].lines[1].get_ydata(), selection.value, rtol=1e-6)
+    other = (selection.best + 1) % 3
+    values = selection.along(PRESS, other)
+    length = int(selection.history.steps[other])
+    np.testing.assert_allclose(values, selection.history.value[other, :length], rtol=1e-8)
+
+
 def test_history_of_one_start_and_of_all(selection):
     record = selection.history
     other = (selection.best + 1) % 3

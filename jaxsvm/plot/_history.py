@@ -1,6 +1,7 @@
 """How a selection went, step by step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from matplotlib.ticker import (
 
 from .._parameters import is_positive, matching
 from .._results import RESULTS
+from ..criteria import AbstractCriterion
 from ..selection import Selection
 from ._figure import as_place, many_axes
 
@@ -26,6 +28,7 @@ def history(
     start: int | str | None = None,
     names: Sequence[str] | str | None = None,
     *,
+    others: Mapping[str, AbstractCriterion] | None = None,
     axes: Any = None,
 ) -> np.ndarray:
     """Draw hyperparameters, criterion, gradient and errors over the steps of a selection.
@@ -40,10 +43,12 @@ def history(
       thin lines of the criterion of all others.
     - `names`: the hyperparameters to draw, dotted as in `jaxsvm.parameters`; `"kernel"` stands for all
       of it; by default all that are not frozen. Of a vector, its first six entries.
+    - `others`: criteria to draw beside the one that was minimized, by the titles of their panels, such as
+      `{"GACV": criteria.GACV()}`. Each is evaluated at all steps.
     - `axes`: Axes to draw in, one for each panel; by default those of a new figure.
 
-    **Returns:** the Axes in an array: first the hyperparameters, then the criterion, the norm of the
-    gradient if there is one, and test and validation errors if there are any.
+    **Returns:** the Axes in an array: first the hyperparameters, then the criterion and the others, the
+    norm of the gradient if there is one, and test and validation errors if there are any.
     """
     if not isinstance(selection, Selection):
         raise TypeError(
@@ -58,7 +63,8 @@ def history(
     errors = {"test": record.test_error, "validation": record.validation_error}
     errors = {k: np.asarray(v)[chosen, :length] for k, v in errors.items() if v is not None}
 
-    titles = [*shown, "criterion"]
+    others = {} if others is None else dict(others)
+    titles = [*shown, "criterion", *others]
     titles += ["gradient norm"] if np.isfinite(norms).any() else []
     titles += ["error"] if errors else []
     columns = 1 if len(titles) < 3 else 2
@@ -74,10 +80,12 @@ def history(
         for other in range(len(selection.results)):
             if other != chosen:
                 ax.plot(np.asarray(record.value)[other], color="0.6", linewidth=0.7)
-    values = np.asarray(record.value)[chosen, :length]
-    ax.plot(steps, values, color="C0")
+    values = [np.asarray(record.value)[chosen, :length]]
+    values += [selection.along(criterion, chosen) for criterion in others.values()]
     end = int(record.end[chosen])
-    ax.plot(end, values[end], "o", color="C3", markersize=5)
+    for panel, row in zip([ax, *islice(rest, len(others))], values, strict=True):
+        panel.plot(steps, row, color="C0")
+        panel.plot(end, row[end], "o", color="C3", markersize=5)
     if "gradient norm" in titles:
         ax = next(rest)
         ax.plot(steps, norms, color="C0")

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._parameters import listed_parameters
+from .._parameters import listed_parameters, replace
 from .._results import RESULTS, FitError
+from ..criteria import AbstractCriterion
 from ..fit import Fit, as_predictions, fit
 from ..machine import KernelMachine
 
@@ -69,6 +70,32 @@ class Selection(eqx.Module):
         **Returns:** a `Fit`.
         """
         return fit(self.model, self.x, self.y, weights=self.weights, **options)
+
+    def along(self, criterion: AbstractCriterion, start: int | None = None) -> np.ndarray:
+        """Another criterion at each step of a start, such as `GACV` where the evidence was minimized.
+
+        **Arguments:** `criterion`, one that is defined for the model; `start`, the number of the start, by
+        default the best one.
+
+        **Returns:** one value for each step, NaN where it cannot be evaluated.
+
+        **Example:**
+
+        >>> machine = jsvm.KernelMachine(kernel, jsvm.losses.LeastSquares(C=1.0), offset=True)
+        >>> found = jsvm.select(machine, x, y, jsvm.criteria.PRESS(), max_steps=5)
+        >>> found.along(jsvm.criteria.LeaveOneOut("squared")).shape
+        (5,)
+        """
+        start = self.best if start is None else start
+        record, values = self.history, []
+        for step in range(int(record.steps[start])):
+            value = np.nan
+            if np.isfinite(record.value[start, step]):
+                there = {name: row[start, step] for name, row in record.parameters.items()}
+                model = replace(self.model, there)
+                value = criterion(model, self.x, self.y, weights=self.weights, throw=False)
+            values.append(float(value))
+        return np.array(values)
 
     def ensemble(self, weighting: str = "equal") -> "Ensemble":
         """The fits of all end points that can be used, as one predictor.
