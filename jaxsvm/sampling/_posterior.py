@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
-from scipy.special import ndtri
 
 from .._errors import as_points
 from .._parameters import unfreeze
@@ -136,6 +135,8 @@ def _spread(count: int) -> np.ndarray:
 
     They stand for what the white coordinates do not reach, which is independent of the draws.
     """
+    from scipy.special import ndtri  # here: it takes a third of a second to import
+
     order = np.random.default_rng(0).permutation(count)
     return ndtri((order + 0.5) / count)
 
