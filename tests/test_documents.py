@@ -61,6 +61,7 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
         ("papers/gold_sollich_evidence.py", ["--quick"], "| twonorm | Evid grad | 4.0"),
         ("papers/gold_sollich_nystrom.py", ["--quick"], "error of the medians"),
         ("papers/laplace_against_exact.py", ["--quick"], "Laplace"),
+        ("papers/linear_response.py", ["--quick"], "| hinge, free offset | all | 6 |"),
     ],
 )
 def test_examples_run(script, arguments, expected):
@@ -105,6 +106,8 @@ def test_committed_results_make_the_tables():
     assert "| banana | 21 ± 6 |" in printed or "21 ± 6" in printed
     printed = output_of("papers/gold_sollich_evidence.py", "--show")
     assert "| twonorm | ES | 3.7 ± 0.4 (3.0) |" in printed
+    printed = output_of("papers/linear_response.py", "--show")
+    assert "| squared hinge, no offset | all | 240 | 10.6 of 80 |" in printed
 
 
 def test_classes_are_abstract_or_final():

@@ -29,8 +29,9 @@ class LinearResponse(AbstractFitCriterion):
     Opper and Winther, "Gaussian processes and SVM: mean field results and leave-one-out", eqs. 8.26-8.32;
     for the squared hinge Gold and Sollich, "Model selection for support vector machine classification",
     below eq. 11. For `LeastSquares` and `Quadratic` it is exact; otherwise it tends to count an error too
-    many, above all where few examples are free. The score "error" is piecewise constant, a smooth one is
-    differentiable but for jumps where an example changes its group.
+    many, above all where few examples are free. Where none is, as for a small C, a free offset is not
+    determined, and how it turns when an example leaves is not seen. The score "error" is piecewise
+    constant, a smooth one is differentiable but for jumps where an example changes its group.
 
     **Arguments:** `score`, how `f_i^(-i)` is compared with `y_i`: "error", "hinge", "smooth" (of labels),
     "squared", "absolute", or a function of `(y, f)`. For all losses of linear and quadratic pieces.
