@@ -136,12 +136,15 @@ def test_two_examples_are_nearly_exact(name, labels):
     np.testing.assert_allclose(np.sqrt(fit.variance[:2]), deviation, rtol=0.03)
 
 
-def test_fifty_examples_against_thermodynamic_integration():
+@pytest.mark.parametrize(
+    "loss", [losses.Logistic(), pytest.param(losses.Probit(0.3), marks=pytest.mark.slow)]
+)
+def test_fifty_examples_against_thermodynamic_integration(loss):
     """Within two standard errors, of 0.03 nats."""
     rng = np.random.default_rng(5)
     x = rng.normal(size=(50, 2))
     y = np.where(x[:, 0] + x[:, 1] ** 2 - 0.7 + 0.5 * rng.normal(size=50) > 0, 1.0, -1.0)
-    model = machine(losses.Logistic())
+    model = machine(loss)
     exact = jsvm.log_evidence(model, x, y, key=jax.random.key(0))
     assert exact.problems == () and exact.standard_error < 0.06
     found = gp.expectation_propagation(model, x, y).log_evidence
@@ -272,6 +275,22 @@ def test_selection_by_the_evidence(fits):
     np.testing.assert_allclose(-before, fits["probit"].log_evidence, rtol=1e-9)
     assert float(found.value) < before - 0.1
     np.testing.assert_allclose(EVIDENCE(found.model, X, Y), found.value, rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("criterion", "posterior"),
+    [
+        (LEFT_OUT, gp.expectation_propagation),
+        pytest.param(gp.LaplaceLeftOut("log"), gp.laplace, marks=pytest.mark.slow),
+    ],
+)
+def test_selection_by_leaving_out(fits, criterion, posterior):
+    start = fits["probit"].model
+    found = jsvm.select(start, X, Y, criterion, optimizer=optax.adam(0.1), max_steps=4)
+    values = np.asarray(found.history.value)[0]
+    first = posterior(start, X, Y).left_out.log_probability
+    np.testing.assert_allclose(values[0], -np.mean(first), rtol=1e-7)
+    assert np.all(np.diff(values) < 0) and float(found.value) < values[0] - 0.01
 
 
 def test_warm_starts_end_where_cold_ones_do(fits):

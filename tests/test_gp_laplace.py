@@ -122,6 +122,42 @@ def test_leave_one_out_and_its_gradient():
     np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-8)
 
 
+# the other pairs have tests of their own
+GRADIENTS = {
+    "probit": (
+        losses.Probit(0.5),
+        [gp.Laplace(), gp.NaiveMeanField("log"), gp.ExpectationPropagation()],
+    ),
+    "logistic": (
+        losses.Logistic(1.3),
+        [gp.LaplaceLeftOut("log"), gp.ExpectationPropagationLeftOut("log")],
+    ),
+    "flips": (
+        losses.FlipNoise(0.08, 0.4),
+        [gp.Laplace(), gp.LaplaceLeftOut("log"), gp.NaiveMeanField("probability")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_of_criteria(name):
+    """Of each likelihood those that can treat it, in one function, against central differences."""
+    loss, some = GRADIENTS[name]
+    flat, unravel = jax.flatten_util.ravel_pytree(machine(loss))
+    x, y = X[:10], Y[:10]
+
+    def values(flat):
+        return jnp.stack([one(unravel(flat), x, y, throw=False) for one in some])
+
+    # along a direction in all hyperparameters
+    way = jnp.linspace(1.0, -0.7, flat.size)
+    both = jax.jit(lambda flat: jax.jvp(values, (flat,), (way,)))
+    ahead, behind = (both(flat + step * way)[0] for step in (1e-4, -1e-4))
+    expected = (ahead - behind) / 2e-4
+    assert np.all(np.abs(expected) > 1e-3)
+    np.testing.assert_allclose(both(flat)[1], expected, rtol=1e-5)
+
+
 def test_it_is_the_criterion_of_the_library():
     model = machine(losses.Logistic())
     np.testing.assert_array_equal(
