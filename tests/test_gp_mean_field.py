@@ -284,7 +284,9 @@ def test_bad_input(fits):
         gp.mean_field(model, X, Y[1:])
     with pytest.raises(ValueError, match="same examples"):
         gp.mean_field(model, X, Y, init=np.zeros(3))
-    with pytest.raises(TypeError, match=r"`init` must be an earlier `MeanFieldFit`.* not a KernelMachine"):
+    with pytest.raises(
+        TypeError, match=r"`init` must be an earlier `MeanFieldFit`.* not a KernelMachine"
+    ):
         gp.mean_field(model, X, Y, init=model)
     for wrong in (10.0, 1.0, -1e-3, np.nan):  # a start at zero violates the equations by one
         with pytest.raises(ValueError, match="`tolerance` must be at least zero and less than one"):
