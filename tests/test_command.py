@@ -3,6 +3,8 @@
 import csv
 import importlib.util
 import io
+import threading
+import time
 import types
 
 import jax
@@ -12,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import jaxsvm as jsvm
+from jaxsvm._threads import map_in_threads
 from jaxsvm.command import _demo, _state, _tune, main
 from jaxsvm.command._demo import _machine
 from jaxsvm.command._table import DataError, as_inputs, as_labels, find_columns, read
@@ -204,6 +207,21 @@ def test_an_interrupted_ascent_has_a_checkpoint(tmp_path, monkeypatch):
     assert seen[0][0].exists()
     _state.State(tmp_path / "model", "another mark", None, print)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interruption_does_not_wait_for_threads():
+    goes_on = threading.Event()
+
+    def run_one(number):
+        if number == 1:
+            raise KeyboardInterrupt
+        return number == 0 or goes_on.wait(60)
+
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        map_in_threads(run_one, 3, 10)
+    assert time.monotonic() - begin < 30
+    goes_on.set()
 
 
 def test_the_kernels_are_those_of_the_estimators():

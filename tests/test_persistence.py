@@ -192,6 +192,12 @@ def test_from_a_fit_that_comes_back_all_goes_on(path, fitted):
     assert_same(one.latent(X), two.latent(X))
 
 
+def test_diagnostics_of_numpy_come_back(path):
+    # estimators keep arrays of NumPy, which have double precision in either mode of JAX
+    one = jsvm.sampling.Diagnostics(np.ones(2), np.zeros(2, int), *np.ones((7, 1)), draws=5)
+    assert_same(one, round_trip(one, path))
+
+
 def test_batches_come_back(path, fitted):
     batch = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), fitted)
     assert_same(batch, round_trip(batch, path))

@@ -279,13 +279,15 @@ def test_regression_does_not_care_for_units(regressor):
 
 
 @pytest.mark.slow
-def test_the_evidence_by_sampling():
+def test_the_evidence_by_sampling(tmp_path):
     found = BayesianSVC("evidence", max_iter=2, random_state=0, **QUICK)
     with pytest.warns(ConvergenceWarning, match="ended by `max_iter=2`"):
         found.fit(X, Y)
     assert found.score(X, Y) > 0.8 and np.isfinite(found.evidence_)
     p = found.predict_proba(X)
     np.testing.assert_array_equal(found.predict(X), found.classes_[np.argmax(p, axis=1)])
+    save(tmp_path / "sampled", found)
+    np.testing.assert_array_equal(load(tmp_path / "sampled").predict_proba(X), p)
 
 
 def test_errors_in_words(classifier):

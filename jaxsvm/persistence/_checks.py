@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 from typing import Any, cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import AbstractArray
@@ -27,6 +28,8 @@ def problem_of(module: Any) -> str | None:
             kind = getattr(value, "dtype", np.dtype(object)).name
             if kind not in wanted.dtypes:
                 return f"`{field.name}` must be an array of type {wanted.__name__}, but is {kind}"
+        elif wanted is jax.Array and isinstance(value, np.ndarray | np.generic):
+            continue  # as the annotations of jaxtyping have it, of which both are arrays
         elif inspect.isclass(wanted) and not isinstance(value, wanted):
             return f"`{field.name}` must be a {wanted.__name__}, not a {type(value).__name__}"
     if isinstance(module, Polynomial) and module.degree < 1:
