@@ -1,24 +1,18 @@
-"""The command line: tables of text, tune, predict, show, demo, and what is said when something is wrong."""
+"""The command line: tune, predict, show, and what is said when something is wrong."""
 
 import csv
 import importlib.util
 import io
 import threading
 import time
-import types
 
-import jax
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import jaxsvm as jsvm
 from jaxsvm._threads import map_in_threads
-from jaxsvm.command import _demo, _state, _tune, main
-from jaxsvm.command._demo import _machine
-from jaxsvm.command._table import DataError, as_inputs, as_labels, find_columns, read
-from jaxsvm.selection import METHODS
+from jaxsvm.command import _state, _tune, main
+from jaxsvm.command._table import as_inputs, find_columns, read
 
 DRAWS = importlib.util.find_spec("matplotlib") is not None  # the extra `plot`
 
@@ -273,38 +267,10 @@ def test_a_file_that_cannot_be_written(folder, model, capsys, monkeypatch):
     assert "No space left on device" in capsys.readouterr().err
 
 
-def test_without_arguments_it_is_the_demo(monkeypatch):
-    run = []
-    monkeypatch.setattr(_demo, "run", run.append)
-    assert main([]) == 0
-    assert run[0].command == "demo" and run[0].criterion == "evidence"
-
-
-def test_held_out_rows_have_no_say(tmp_path):
-    cells = [["1", "a"], ["3", "b"], ["", "a"], ["90", "c"], ["100", "c"]]
-    table = read(write(tmp_path / "data.csv", ["number", "text"], cells))
-    said = []
-    columns = find_columns(table, table.names, said.append, [0, 1, 2])
-    assert columns[0].fill == 2 and columns[1].levels == ("a", "b")
-    x = as_inputs(table, columns, said.append)
-    np.testing.assert_array_equal(x[:, 0], [1, 3, 2, 90, 100])
-    np.testing.assert_array_equal(x[3:, 1:], 0)
-    assert said[-1].startswith("column 'text' has 'c' in 2 rows, which no row to train on has")
-    # what kind of column it is, all rows tell: a split must not decide whether a table can be used
-    mixed = read(write(tmp_path / "mixed.csv", ["a"], [["1"], ["2"], ["x"]]))
-    assert find_columns(mixed, ["a"], said.append, [0, 1])[0].levels == ("1", "2")
-
-
 def test_a_level_that_was_never_seen_is_told(folder, model, tmp_path, capsys):
     rows = write(tmp_path / "new.csv", ["a", "b", "colour"], [[1, 1, "purple"], [1, 1, "r"]])
     assert main(["predict", str(model), str(rows)]) == 0
     assert "column 'colour' has 'purple' in 1 rows" in capsys.readouterr().err
-
-
-def test_labels_that_are_numbers():
-    assert as_labels(["1", "1.0", "01", "1e0", "-2.5"]).tolist() == ["1", "1", "1", "1", "-2.5"]
-    assert as_labels(["1e300", "1"]).tolist() == ["1e+300", "1"]
-    assert as_labels(["1", "1.0", "x"]).tolist() == ["1", "1.0", "x"]
 
 
 def bad_tables():
@@ -370,108 +336,3 @@ def test_exit_codes(folder, model, tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["tune", data])
     assert stopped.value.code == 2
-
-
-@settings(max_examples=200, deadline=None)
-@given(content=st.one_of(
-    st.text(max_size=200),
-    st.lists(
-        st.lists(st.sampled_from(["", "1", "-2.5", "x", "NA", '"', "1e999", "é", "nan", ",", ";"]),
-                 min_size=1, max_size=4),
-        max_size=8,
-    ).map(lambda rows: "\n".join(",".join(row) for row in rows)),
-))  # fmt: skip
-def test_any_text_is_a_table_or_a_clear_error(content, tmp_path_factory):
-    path = tmp_path_factory.getbasetemp() / "fuzzed.csv"
-    path.write_bytes(content.encode("utf-8", "surrogatepass"))
-    try:
-        table = read(path)
-        x = as_inputs(table, find_columns(table, table.names, lambda _: None))
-    except DataError as error:
-        assert str(error)
-    else:
-        assert np.isfinite(x).all() and len(x) == len(table.rows)
-
-
-class Stub:
-    """What a fit might have been, for all that comes before and after it."""
-
-    noise_std_ = evidence_ = 1.0
-
-    def __init__(self, y):
-        if y.dtype.kind == "U":
-            self.classes_ = np.unique(y)
-
-    def predict_proba(self, x):
-        return np.full((len(x), len(self.classes_)), 1 / len(self.classes_))
-
-    def predict(self, x):
-        return np.zeros(len(x))
-
-    def predict_interval(self, x):
-        return np.zeros(len(x)), np.ones(len(x))
-
-
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    rows=st.lists(
-        st.tuples(*[
-            st.sampled_from(["", "1", "1.0", "2", "-2.5", "x", "y", "NA", "1e999", "1e300", "é", "0"])
-            | st.integers(-5, 5).map(str) | st.floats(-10, 10).map(str)
-        ] * 3),
-        min_size=8, max_size=30,
-    ),
-    task=st.sampled_from(["auto", "classification", "regression"]),
-    share=st.sampled_from(["0.01", "0.25", "0.99"]),
-)  # fmt: skip
-def test_no_table_makes_a_traceback(rows, task, share, tmp_path_factory):
-    path = write(tmp_path_factory.getbasetemp() / "rows.csv", ["a", "b", "c"], rows)
-
-    def searched(estimator, x, y, chosen):
-        assert np.isfinite(x).all() and len(x) == len(y) > 0
-        return types.SimpleNamespace(best=Stub(y), remove=lambda: None)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_tune, "_search", searched)
-        patch.setattr(_tune, "save", lambda *_: None)
-        out = str(path.with_name("rows.jaxsvm"))
-        options = ["--target", "c", "--task", task, "--test-share", share, "--output", out]
-        assert main(["tune", str(path), *options]) in (0, 3)
-
-
-def test_the_demo_climbs_the_evidence(capsys):
-    assert main(["demo", "--examples", "40", "--steps", "2", "--rank", "10"]) == 0
-    printed = capsys.readouterr().out
-    for word in (
-        "the exact evidence",
-        "log evidence",
-        "calibration error",
-        "R-hat",
-        "most relevant",
-    ):
-        assert word in printed
-
-
-def test_the_demo_by_a_criterion(capsys):
-    main(["demo", "--examples", "40", "--criterion", "press", "--steps", "3"])
-    printed = capsys.readouterr().out
-    for word in ("noisy_xor, 40 examples", "test error", "support vectors", "most relevant of 10"):
-        assert word in printed
-    with pytest.raises(SystemExit):
-        main(["demo", "--examples", "3"])
-    assert "must be at least 10, but is 3" in capsys.readouterr().err
-    assert main(["demo", "--data", "wdbc", "--examples", "500"]) == 3
-    assert "wdbc has 569 examples" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["demo", "--help"])
-    helped = capsys.readouterr().out
-    assert all(name in helped for name in METHODS)
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_criteria_fit_their_machines(name):
-    x, y = jsvm.datasets.noisy_xor(20, key=jax.random.key(0))
-    method = METHODS[name]
-    model = _machine(method, 10)
-    lengthscale = "kernel.lengthscale" if method.offset else "kernel.left.lengthscale"
-    method.criterion(lengthscale).check(model, x, y)
