@@ -17,7 +17,7 @@ from ..criteria._base import AbstractCriterion, prepare
 from ..machine import KernelMachine
 from ..optimizers import GreedyWalk, lbfgs
 from ._coordinates import Ranges, check_inside, draw_starts, hold_pruned, limits
-from ._steps import RUNNING, Rules, Task, advance, advance_all, begin
+from ._steps import RUNNING, Rules, Task, advance, advance_all, begin, is_constant
 from ._types import History, Selection, member, stack, usable_starts
 
 _LBFGS = lbfgs()  # one object, so that all selections share their compilations
@@ -249,7 +249,8 @@ def _conclude(task, model, states, rows, throw) -> Selection:
     values = np.asarray(states.best.value)
     scores = np.asarray(states.best.validation) if task.validation is not None else values
     choosable = usable_starts(codes, values)
-    if np.asarray(states.flat).all():
+    first = jax.tree.map(lambda leaf: jnp.asarray(leaf[0, 0]), rows.model)
+    if np.asarray(states.flat).all() and is_constant(task, first):
         codes = np.full_like(codes, int(RESULTS.no_gradient))
         choosable = usable_starts(codes, values)
     if throw and not choosable.any():
