@@ -1,9 +1,12 @@
 """Inverses of positive definite matrices, and their diagonals with the derivative in closed form."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+_BLOCK_ROWS = 3
 _BLOCK = 256  # below this a triangular solve is as fast as the products that would replace it
 
 
@@ -72,20 +75,18 @@ def _inverse_diagonal_jvp(primals, tangents):
 def quadratic_forms(rows: Float[Array, "n m"], matrix: Float[Array, "m m"]) -> Float[Array, " n"]:
     """`r' matrix r` for each row r, for a symmetric matrix.
 
-    Of the matrix only blocks on and above the diagonal are read, which halves the work; so does the
-    transpose, `rows' diag(g) rows` in a form that is good for symmetric changes.
+    Of the matrix only blocks on and above the diagonal are read, which saves a third of the work; so does
+    the transpose, `rows' diag(g) rows` in a form that is good for symmetric changes. More blocks would
+    save up to a half, but smaller products are slower.
     """
     size = matrix.shape[0]
-    if size <= _BLOCK:
-        return jnp.sum((rows @ matrix) * rows, axis=1)
-    half = size // 2
-    first, second = rows[:, :half], rows[:, half:]
-    mixed = 2 * jnp.sum((first @ matrix[:half, half:]) * second, axis=1)
-    return (
-        quadratic_forms(first, matrix[:half, :half])
-        + mixed
-        + quadratic_forms(second, matrix[half:, half:])
-    )
+    edges = [size * block // _BLOCK_ROWS for block in range(_BLOCK_ROWS + 1)]
+    forms = jnp.zeros(rows.shape[0], rows.dtype)
+    for first, last in itertools.pairwise(edges):
+        counted = jnp.where(jnp.arange(first, size) < last, 1.0, 2.0).astype(rows.dtype)
+        part = rows[:, first:last] @ matrix[first:last, first:]
+        forms = forms + jnp.sum(part * (counted[None, :] * rows[:, first:]), axis=1)
+    return forms
 
 
 def bordered_inverse(
