@@ -3,12 +3,11 @@
 import inspect
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import equinox as eqx
 import pytest
+from scripts import output_of
 
 import jaxsvm as jsvm
 
@@ -66,18 +65,6 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
 )
 def test_examples_run(script, arguments, expected):
     assert expected in output_of(script, *arguments)
-
-
-def output_of(script, *arguments):
-    run = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / script), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert run.returncode == 0, run.stderr
-    return run.stdout
 
 
 def test_the_neural_kernel_learns():

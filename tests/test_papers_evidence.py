@@ -1,28 +1,10 @@
 """The scripts of the papers on the evidence and on class probabilities: what they make of their records."""
 
-import importlib
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from scripts import module_of
 
 from jaxsvm import calibration
-
-EXAMPLES = Path(__file__).parents[1] / "examples"
-
-
-@pytest.fixture
-def script(monkeypatch):
-    """A script of the examples, as a module."""
-    monkeypatch.syspath_prepend(EXAMPLES / "papers")
-    monkeypatch.syspath_prepend(EXAMPLES / "benchmarks")
-    before = set(sys.modules)
-    yield importlib.import_module
-    for name in set(sys.modules) - before:
-        file = getattr(sys.modules[name], "__file__", None)
-        if file is not None and EXAMPLES in Path(file).parents:
-            del sys.modules[name]  # other examples have modules of the same names
 
 
 def drawn(seed, count=300):
@@ -31,9 +13,9 @@ def drawn(seed, count=300):
     return np.where(rng.uniform(size=count) < p, 1, -1), p
 
 
-def test_bins_of_partitions_make_the_diagram_of_all_predictions(script, tmp_path):
+def test_bins_of_partitions_make_the_diagram_of_all_predictions(tmp_path):
     pytest.importorskip("sklearn")
-    module = script("calibration")
+    module = module_of("papers/calibration.py")
     pairs = [drawn(seed) for seed in range(2)]
     rows = [{"Platt": module.scores_of(y, p)} for y, p in pairs]
     y, p = (np.concatenate(part) for part in zip(*pairs, strict=True))
@@ -56,8 +38,8 @@ def test_bins_of_partitions_make_the_diagram_of_all_predictions(script, tmp_path
         module.draw(module.Store(None, ""), tmp_path / "none.png")
 
 
-def test_steps_and_seconds_of_the_same_part_stand_side_by_side(script, capsys):
-    module = script("gold_sollich_nystrom")
+def test_steps_and_seconds_of_the_same_part_stand_side_by_side(capsys):
+    module = module_of("papers/gold_sollich_nystrom.py")
     assert module.LANDMARKS[-1] == "all"
     records = {
         f"tune/heart/{p}": {"steps": 20 + p, "seconds": 40.0 + 2 * p, "at": {"0.15": {"step": 10}}}
@@ -67,8 +49,8 @@ def test_steps_and_seconds_of_the_same_part_stand_side_by_side(script, capsys):
     assert "| heart | 10 ± 0 | 29 ± 7 | 20.0 | 0:15 | 22 ± 2 | 44.0 |" in capsys.readouterr().out
 
 
-def test_what_is_printed_is_kept(script, tmp_path, capsys):
-    printed_to = script("printed").printed_to
+def test_what_is_printed_is_kept(tmp_path, capsys):
+    printed_to = module_of("benchmarks/printed.py").printed_to
     with printed_to(tmp_path / "new" / "text.txt"):
         print("one\ntwo", flush=True)
     with printed_to(None):

@@ -1,37 +1,20 @@
 """The scripts of Gaussian process classification: they run, and print what has been computed."""
 
-import importlib
 import json
 import os
 import re
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from scripts import module_of, output_of
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
 NEEDS_DATA = pytest.mark.skipif(
     "JAXSVM_DATA" not in os.environ, reason="needs data: set JAXSVM_DATA"
 )
 
 
-def module_of(script, folder="papers"):
-    sys.path.insert(0, str(EXAMPLES / folder))
-    try:
-        return importlib.import_module(script)
-    finally:
-        sys.path.remove(str(EXAMPLES / folder))
-
-
-def output_of(script, capsys, *arguments, folder="papers"):
-    """What a script prints: in this process, which has imported and compiled most of it."""
-    module_of(script, folder).main(*([arguments] if arguments else []))
-    return capsys.readouterr().out
-
-
-def test_the_adatron_ends_where_the_fit_does(capsys):
-    printed = output_of("adatron", capsys, folder=".")
+def test_the_adatron_ends_where_the_fit_does():
+    printed = output_of("adatron.py")
     apart = [
         float(found) for found in re.findall(r"rounds to 1e-6, alpha within (\S+) of", printed)
     ]
@@ -40,10 +23,10 @@ def test_the_adatron_ends_where_the_fit_does(capsys):
 
 
 @pytest.mark.slow
-def test_the_benchmark_compares_the_same_evidence(capsys, tmp_path):
+def test_the_benchmark_compares_the_same_evidence(tmp_path):
     """Of either solution both libraries say the same; all parts run, and what they print is saved."""
     saved = tmp_path / "gp.txt"
-    printed = output_of("gp", capsys, "--quick", "--output", str(saved), folder="benchmarks")
+    printed = output_of("benchmarks/gp.py", "--quick", "--output", str(saved))
     both = re.findall(r"solution by both: (\S+) and (\S+)", printed)
     assert len(both) == 2
     np.testing.assert_allclose(*np.array(both, float).T, rtol=1e-6)
@@ -56,10 +39,10 @@ def test_the_benchmark_compares_the_same_evidence(capsys, tmp_path):
 
 
 @NEEDS_DATA
-def test_the_wisconsin_study(capsys):
+def test_the_wisconsin_study():
     """Three folds of 60 examples: retraining agrees with the estimates within one example."""
     parts = ["--parts", "folds", "exact"]
-    printed = output_of("opper_winther_wisconsin", capsys, "--quick", *parts)
+    printed = output_of("papers/opper_winther_wisconsin.py", "--quick", *parts)
     rows = [
         line.split("|")
         for line in printed.splitlines()
@@ -71,12 +54,12 @@ def test_the_wisconsin_study(capsys):
 
 
 @NEEDS_DATA
-def test_the_table_of_classifiers(capsys, tmp_path):
+def test_the_table_of_classifiers(tmp_path):
     arguments = ["--quick", "--output", str(tmp_path / "some.json")]
-    printed = output_of("gp_classifiers", capsys, *arguments)
+    printed = output_of("papers/gp_classifiers.py", *arguments)
     assert "thyroid/Laplace/01" in printed and "| thyroid | 0 |" in printed
     # a second call has nothing to do
-    again = output_of("gp_classifiers", capsys, *arguments)
+    again = output_of("papers/gp_classifiers.py", *arguments)
     assert "thyroid/Laplace/01" not in again and "| thyroid | 0 |" in again
     # two partitions have no standard errors
     assert re.search(r"\| thyroid \| 2 \|( \d+.\d\d ± - \|)+", again) and "Nemenyi" in again
@@ -84,29 +67,29 @@ def test_the_table_of_classifiers(capsys, tmp_path):
 
 @pytest.mark.slow
 @NEEDS_DATA
-def test_evidence_ascent_in_the_table(capsys, tmp_path):
+def test_evidence_ascent_in_the_table(tmp_path):
     output = tmp_path / "some.json"
     arguments = ["--quick", "--output", str(output), "--methods", "Evidence ascent"]
-    output_of("gp_classifiers", capsys, *arguments)
+    output_of("papers/gp_classifiers.py", *arguments)
     records = json.loads(output.read_text())["records"]
     first = records["thyroid/Evidence ascent/00"]
     assert first["error"] < 20 and first["log_loss"] < 0.45 and first["steps"] == 3
     assert first["parameters"] != records["thyroid/Evidence ascent/01"]["parameters"]
 
 
-def test_the_table_of_gaussian_processes(capsys):
-    printed = output_of("gp_table5", capsys, "--quick")
+def test_the_table_of_gaussian_processes():
+    printed = output_of("papers/gp_table5.py", "--quick")
     assert re.search(r"\| twonorm \| 4.0 \| - \| [0-9.]+ \(0[0-9.]+\) \| - \|", printed)
 
 
-def test_tables_of_what_is_there(capsys):
-    printed = output_of("gp_classifiers", capsys, "--show")
+def test_tables_of_what_is_there():
+    printed = output_of("papers/gp_classifiers.py", "--show")
     assert "| ringnorm |" in printed and "mean rank" in printed and "Nemenyi" in printed
     # those with twenty partitions are compared on twenty
     assert re.search(r"\| LS-SVM \|  \| \d+ / \d+, \d.\d\d \|", printed)
-    printed = output_of("gp_table5", capsys, "--show")
+    printed = output_of("papers/gp_table5.py", "--show")
     assert "| crabs | 3.3 | 1.7 |" in printed
-    printed = output_of("opper_winther_wisconsin", capsys, "--show")
+    printed = output_of("papers/opper_winther_wisconsin.py", "--show")
     assert "| mean field | 683 | 0.0264 (18) | 0.0264 (18) |" in printed
     assert "| SVM | 683 | 0.0293 (20) | 0.0293 (20) |" in printed
     # all rows of Table 8.2 have a time with leave-one-out, and nearly the same errors
@@ -120,7 +103,7 @@ def test_tables_of_what_is_there(capsys):
 
 def test_all_partitions_of_a_set_come_before_the_next(monkeypatch):
     """Each method compiles once for each set; what ARD starts from is computed before it."""
-    script = module_of("gp_classifiers")
+    script = module_of("papers/gp_classifiers.py")
     seen = []
 
     def run(data, method, found, max_steps, seed):
@@ -147,7 +130,7 @@ def numbered(scores):
 
 def test_ranks_and_their_statistics(tmp_path):
     """Against a hand calculation, and tables of Demsar: q = 2.728 for five methods."""
-    ranks = module_of("gp_ranks")
+    ranks = module_of("papers/gp_ranks.py")
     sets = ["a", "b"]
     lists = {
         "first": {"a": [1.0, 2.0], "b": [2.0, 4.0]},

@@ -1,25 +1,13 @@
 """The scripts of Chu, Keerthi and Ong's tables: they run, and print what has been computed."""
 
-import importlib
 import json
 import re
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from scripts import EXAMPLES, output_of
 
-FOLDER = str(Path(__file__).parents[1] / "examples" / "papers")
-
-
-def output_of(script, capsys, *arguments):
-    """What a script prints: in this process, which has imported and compiled most of it."""
-    sys.path.insert(0, FOLDER)
-    try:
-        importlib.import_module(script).main(arguments)
-    finally:
-        sys.path.remove(FOLDER)
-    return capsys.readouterr().out
+FOLDER = EXAMPLES / "papers"
 
 
 @pytest.mark.parametrize(
@@ -31,13 +19,13 @@ def output_of(script, capsys, *arguments):
         ("chu_benchmarks", ["--methods", "SVR", "BSVR ARD"], "| generated | BSVR ARD | 2 |"),
     ],
 )
-def test_quick_runs(script, arguments, expected, capsys):
-    printed = output_of(script, capsys, "--quick", *arguments)
+def test_quick_runs(script, arguments, expected):
+    printed = output_of(f"papers/{script}.py", "--quick", *arguments)
     assert expected in printed
     assert ("| 50 | 2 | ours |" in printed) == ("draws" in arguments)
 
 
-def test_tables_of_what_is_there(capsys):
+def test_tables_of_what_is_there():
     tables = {
         "chu_sinc": "| 0.1 | 4000 | ours |",
         "chu_robot_arm": "| Neal, hybrid Monte Carlo | 6 |",
@@ -45,17 +33,17 @@ def test_tables_of_what_is_there(capsys):
         "chu_benchmarks": "| Relevance vector machine |",
     }
     for script, expected in tables.items():
-        assert expected in output_of(script, capsys, "--show")
+        assert expected in output_of(f"papers/{script}.py", "--show")
 
 
 def committed(script):
     """The records that a script has saved."""
-    return json.loads((Path(FOLDER) / "results" / f"{script}.json").read_text())["records"]
+    return json.loads((FOLDER / "results" / f"{script}.json").read_text())["records"]
 
 
 def readme():
     """The paper's section of the README."""
-    text = (Path(FOLDER) / "README.md").read_text()
+    text = (FOLDER / "README.md").read_text()
     start = text.index("## Chu, Keerthi and Ong")
     end = text.find("\n## ", start + 1)
     return text[start : end if end > 0 else len(text)]
@@ -122,10 +110,12 @@ def test_every_table_of_the_readme_has_rows():
         assert lines[place - 1].count("|") == columns + 1 == row.count("|"), lines[place - 1]
 
 
-def test_the_readme_shows_what_has_been_computed(capsys):
+def test_the_readme_shows_what_has_been_computed():
     text = readme()
     for script in ("chu_robot_arm", "chu_laser"):
         rows = [
-            line for line in output_of(script, capsys, "--show").splitlines() if line[:1] == "|"
+            line
+            for line in output_of(f"papers/{script}.py", "--show").splitlines()
+            if line[:1] == "|"
         ]
         assert rows and all(row in text for row in rows)

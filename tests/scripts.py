@@ -1,0 +1,62 @@
+"""The scripts of the examples, run inside this process, which has imported and compiled most of it."""
+
+import contextlib
+import importlib
+import io
+import runpy
+import sys
+import warnings
+from pathlib import Path
+
+import jax
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def output_of(script: str, *arguments: str) -> str:
+    """What `python examples/<script> <arguments>` prints."""
+    path = EXAMPLES / script
+    printed = io.StringIO()
+    with (
+        _beside(path.parent),
+        _replaced_arguments([str(path), *arguments]),
+        contextlib.redirect_stdout(printed),
+        # as for a user, for whom a warning is no error
+        warnings.catch_warnings(),
+        jax.numpy_rank_promotion("allow"),
+    ):
+        warnings.simplefilter("ignore")
+        runpy.run_path(str(path), run_name="__main__")
+    return printed.getvalue()
+
+
+def module_of(script: str):
+    """A script as a module."""
+    path = EXAMPLES / script
+    with _beside(path.parent):
+        return importlib.import_module(path.stem)
+
+
+@contextlib.contextmanager
+def _beside(folder: Path):
+    """Imports from a folder of examples, which are forgotten afterwards: others have the same names."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file is not None and EXAMPLES in Path(file).parents:
+                del sys.modules[name]
+
+
+@contextlib.contextmanager
+def _replaced_arguments(arguments: list[str]):
+    before = sys.argv
+    sys.argv = arguments
+    try:
+        yield
+    finally:
+        sys.argv = before
