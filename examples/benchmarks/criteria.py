@@ -10,9 +10,7 @@ Times are the best of several after compilation; each ratio comes with what it s
 
 import argparse
 import contextlib
-import io
 import os
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -20,6 +18,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from printed import printed_to
 from scipy.linalg import lapack
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF as SklearnRBF
@@ -213,38 +212,19 @@ PARTS = {
 }
 
 
-class Tee(io.TextIOBase):
-    """Shows and keeps what is printed."""
-
-    def __init__(self, shown):
-        self.shown, self.kept = shown, io.StringIO()
-
-    def write(self, text):
-        """Both."""
-        self.kept.write(text)
-        return self.shown.write(text)
-
-    def flush(self):
-        """What is shown."""
-        self.shown.flush()
-
-
 def main(arguments=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--output", type=Path, help="a file for what is printed")
     options = parser.parse_args(arguments)
-    tee = Tee(sys.stdout)
-    with jax.enable_x64(True), contextlib.redirect_stdout(tee):
+    with jax.enable_x64(True), printed_to(options.output):
         for name in options.parts:
             part, quick, whole = PARTS[name]
             # many small matrices: threads of the linear algebra would only wait for each other
             one_thread = name != "press" and not options.quick
             with threadpool_limits(1) if one_thread else contextlib.nullcontext():
                 part(*(quick if options.quick else whole))
-            if options.output is not None:  # after each part, since all take long
-                options.output.write_text(tee.kept.getvalue())
 
 
 if __name__ == "__main__":

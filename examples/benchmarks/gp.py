@@ -15,9 +15,6 @@ linear algebra.
 """
 
 import argparse
-import contextlib
-import io
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -25,6 +22,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from printed import printed_to
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF as SklearnRBF
 from sklearn.gaussian_process.kernels import ConstantKernel
@@ -114,37 +112,18 @@ def propagation(x, y, repeats: int) -> None:
               f"ratio {other / one:5.1f}")  # fmt: skip
 
 
-class Tee(io.TextIOBase):
-    """Shows and keeps what is printed."""
-
-    def __init__(self, shown):
-        self.shown, self.kept = shown, io.StringIO()
-
-    def write(self, text):
-        """Show and keep some text."""
-        self.kept.write(text)
-        return self.shown.write(text)
-
-    def flush(self):
-        """Show all that has been written."""
-        self.shown.flush()
-
-
 def main(arguments=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--output", type=Path, help="a file for what is printed")
     options = parser.parse_args(arguments)
     examples, inputs, repeats = (40, 2, 1) if options.quick else (400, 20, 3)
-    tee = Tee(sys.stdout)
-    with jax.enable_x64(True), threadpool_limits(1), contextlib.redirect_stdout(tee):
+    with jax.enable_x64(True), threadpool_limits(1), printed_to(options.output):
         x, y = jsvm.datasets.twonorm(examples, key=jax.random.key(0))
         x = x[:, :inputs]
         selection(x, y, 5 if options.quick else 100, repeats)
         mean_field(x, y, repeats)
         propagation(x, y, repeats)
-    if options.output is not None:
-        options.output.write_text(tee.kept.getvalue())
 
 
 if __name__ == "__main__":

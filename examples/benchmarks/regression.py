@@ -24,6 +24,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from printed import printed_to
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as peer_kernels
 
@@ -68,11 +69,11 @@ def seconds(function):
     return value, time.perf_counter() - begin
 
 
-def adaptation(sizes, say) -> None:
-    say(
+def adaptation(sizes) -> None:
+    print(
         f"\nAdapting five hyperparameters, one start, beta = {BETA}; ASE against the clean function"
     )
-    say(
+    print(
         f"{'n':>6} {'beta':>5} | {'ours':>8} {'steps':>5} {'ASE':>9} | {'peer':>8} {'ASE':>9} | ratio"
     )
     x_new, _, clean = data(TESTED, 1)
@@ -86,18 +87,18 @@ def adaptation(sizes, say) -> None:
         peer_error = float(np.mean((other.predict(np.asarray(x_new)) - np.asarray(clean)) ** 2))
         times.append((mine, theirs))
         beta, steps = float(selection.model.loss.beta), int(selection.history.steps[0])
-        say(
+        print(
             f"{examples:6d} {beta:5.2f} | {mine:7.2f}s {steps:5d} {error:9.6f} | {theirs:7.2f}s "
             f"{peer_error:9.6f} | {theirs / mine:5.1f}"
         )
     powers = [
         np.polyfit(np.log(sizes), np.log(column), 1)[0] for column in zip(*times, strict=True)
     ]
-    say(f"grows like n to the power {powers[0]:.2f} (to reach: 2.36), the peer {powers[1]:.2f}")
+    print(f"grows like n to the power {powers[0]:.2f} (to reach: 2.36), the peer {powers[1]:.2f}")
 
 
-def coverage(examples: int, repetitions: int, say) -> None:
-    say(
+def coverage(examples: int, repetitions: int) -> None:
+    print(
         f"\nCoverage of 95 % intervals, n = {examples}, beta = {BETA}, {TESTED} new targets each\n"
         f"{'data set':>8} {'coverage':>9} {'ASE':>9}"
     )
@@ -108,8 +109,8 @@ def coverage(examples: int, repetitions: int, say) -> None:
         posterior = jsvm.laplace(ours(x, y).fit())
         shares.append(float(jsvm.calibration.coverage(posterior, x_new, y_new, 0.95).shares[0]))
         errors.append(float(jnp.mean((posterior.latent(x_new)[0] - clean) ** 2)))
-        say(f"{seed:8d} {shares[-1]:9.1%} {errors[-1]:9.6f}")
-    say(
+        print(f"{seed:8d} {shares[-1]:9.1%} {errors[-1]:9.6f}")
+    print(
         f"mean {np.mean(shares):.1%}, standard deviation {np.std(shares, ddof=1):.1%}, least "
         f"{min(shares):.1%}, most {max(shares):.1%} over {repetitions} data sets (to reach: 93 to 97 %); "
         f"mean ASE {np.mean(errors):.6f}"
@@ -122,19 +123,11 @@ def main(arguments=None) -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--output", type=Path, help="a file for what is printed")
     chosen = parser.parse_args(arguments)
-    lines = []
-
-    def say(line: str) -> None:
-        print(line, flush=True)
-        lines.append(line + "\n")
-        if chosen.output:  # anew each time, so that what a run has done before it is cut off stays
-            chosen.output.write_text("".join(lines).lstrip())
-
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), printed_to(chosen.output):
         if "adaptation" in chosen.parts:
-            adaptation((50, 60) if chosen.quick else (500, 1000, 2000, 4000), say)
+            adaptation((50, 60) if chosen.quick else (500, 1000, 2000, 4000))
         if "coverage" in chosen.parts:
-            coverage(50 if chosen.quick else 1000, 2 if chosen.quick else 20, say)
+            coverage(50 if chosen.quick else 1000, 2 if chosen.quick else 20)
 
 
 if __name__ == "__main__":

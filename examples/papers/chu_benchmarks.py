@@ -140,10 +140,13 @@ def show_methods(records: dict) -> None:
             cells = []
             for place, error in enumerate(("ASE", "AAE")):
                 values = column(found, error)
-                cells.append(f"{values.mean():.4g} ± {spread(values):.2g}")
+                about = f" ± {spread(values):.2g}" if len(values) > 1 else ""
+                cells.append(f"{values.mean():.4g}{about}")
                 theirs = paper[2 * place : 2 * place + 2] if paper else ()
                 cells.append(" ± ".join(f"{value:g}" for value in theirs))
-            cells.append(f"{column(found, 'seconds').mean():.1f}")
+            # none where the run shared its cores with others, or was halted
+            seconds = [row["seconds"] for row in found.values() if row["seconds"] is not None]
+            cells.append(f"{np.mean(seconds):.1f}" if seconds else "")
             hours = paper[4] if paper else None
             count = 100 if name == "boston" else 10
             cells.append("" if hours is None else f"{3600 * hours / count:.0f}")
