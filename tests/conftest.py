@@ -10,7 +10,8 @@ from pathlib import Path
 # Nearly all the time of these tests goes into compiling programs that then run for milliseconds.
 os.environ.setdefault(
     "XLA_FLAGS",
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    "--xla_cpu_parallel_codegen_split_count=1",  # each worker has one core
 )
 
 import jax
