@@ -172,10 +172,9 @@ def show_others(records: dict) -> None:
               + " | ".join(columns) + " |\n|---|---|---|---|---|---|")  # fmt: skip
         for start in dict.fromkeys(key.rsplit("/", 1)[0] for key in found):
             rows = [v for k, v in found.items() if k.startswith(start + "/")]
-            cells = [
-                "-" if rows[0][c] is None else f"{np.mean([row[c] for row in rows]):.4g}"
-                for c in columns
-            ]
+            # nothing where a method has no such figure, or a run was halted meanwhile
+            known = ([row[c] for row in rows if row[c] is not None] for c in columns)
+            cells = [f"{np.mean(values):.4g}" if values else "-" for values in known]
             _, name, method = start.split("/")
             print(f"| {name} | {method} | {len(rows)} | " + " | ".join(cells) + " |")
 
