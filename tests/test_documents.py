@@ -31,27 +31,13 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
     "script, arguments, expected",
     [
         ("first_fit.py", [], "support vectors: 31 marginal, 27 at the bound"),
-        pytest.param("overview.py", [], "new examples, evidence", marks=pytest.mark.slow),
-        pytest.param("benchmarks/estimators.py", ["--quick"], "| LSSVC |", marks=pytest.mark.slow),
+        ("overview.py", [], "new examples, evidence"),
+        ("benchmarks/estimators.py", ["--quick"], "| LSSVC |"),
         ("benchmarks/solve.py", ["--quick"], "geometric mean of the ratios"),
-        (
-            "benchmarks/criteria.py",
-            ["--quick", "--parts", "press", "relevance"],
-            "PRESS, value and gradient",
-        ),
-        pytest.param(
-            "benchmarks/criteria.py", ["--quick"], "GridSearchCV of SVC", marks=pytest.mark.slow
-        ),
-        pytest.param(
-            "benchmarks/evidence.py", ["--quick"], "Effective draws", marks=pytest.mark.slow
-        ),
+        ("benchmarks/criteria.py", ["--quick"], "GridSearchCV of SVC"),
+        ("benchmarks/evidence.py", ["--quick"], "Effective draws"),
         ("regression.py", [], "intervals of 50 % and 95 % hold"),
-        pytest.param(
-            "benchmarks/regression.py",
-            ["--quick"],
-            "Coverage of 95 % intervals",
-            marks=pytest.mark.slow,
-        ),
+        ("benchmarks/regression.py", ["--quick"], "Coverage of 95 % intervals"),
         (
             "papers/gold_sollich_tables.py",
             ["--quick", "--methods", "gradient"],

@@ -22,7 +22,6 @@ def test_the_adatron_ends_where_the_fit_does():
     assert "Newton steps to a KKT residual of" in printed
 
 
-@pytest.mark.slow
 def test_the_benchmark_compares_the_same_evidence(tmp_path):
     """Of either solution both libraries say the same; all parts run, and what they print is saved."""
     saved = tmp_path / "gp.txt"

@@ -28,6 +28,7 @@ F = (X[:, 0] - 5) + 0.02 * X[:, 1]
 Y = np.where(F + 0.5 * RANDOM.normal(size=60) > 0, "good", "bad")
 TARGET = 1000 + 50 * (np.sin(F) + 0.1 * RANDOM.normal(size=60))
 QUICK = {"ard": False}
+SLOW = pytest.mark.slow
 
 # Why a check may fail. Leaving out a row of weight two leaves out all of it; of two equal rows, leaving out
 # one keeps the other. So what is chosen by leave-one-out differs, and should. What is chosen by the
@@ -76,7 +77,7 @@ def regressor():
     return BayesianSVR(ard=False, restarts=1).fit(X, TARGET)
 
 
-@pytest.mark.parametrize("kind", [LSSVC, BayesianSVC, MeanFieldGPC])
+@pytest.mark.parametrize("kind", [LSSVC, BayesianSVC, pytest.param(MeanFieldGPC, marks=SLOW)])
 def test_probabilities_agree_with_labels_and_odds(kind):
     found = kind(**QUICK).fit(X, Y)
     p, odds = found.predict_proba(X), found.decision_function(X)
@@ -181,7 +182,7 @@ def test_weights_of_an_evidence_are_copies(regressor):
     np.testing.assert_allclose(weighted.predict(X), copies.predict(X), rtol=1e-5)
 
 
-@pytest.mark.parametrize("case", ["rows twice", "a line"])
+@pytest.mark.parametrize("case", [pytest.param("rows twice", marks=SLOW), "a line"])
 def test_targets_without_noise_are_fitted(case, regressor):
     x = np.linspace(0, 1, 60)[:, None] * [1, 1, 1]
     x, y = (x, 3 * x[:, 0]) if case == "a line" else (X.repeat(2, axis=0), TARGET.repeat(2))
@@ -191,6 +192,7 @@ def test_targets_without_noise_are_fitted(case, regressor):
     assert found.noise_std_ > 5e-5 * y.std()
 
 
+@pytest.mark.slow
 def test_a_regression_with_another_kernel(regressor):
     found = clone(regressor).set_params(kernel="matern52").fit(X, TARGET)
     assert isinstance(found.model_.kernel.left, jsvm.kernels.Matern52)
@@ -327,7 +329,10 @@ def test_many_examples_are_chosen_by_some():
     assert np.sum(found.machines_[0].predictive.weights > 0) == 150
 
 
-@pytest.mark.parametrize("kind", [LSSVC, BayesianSVC, MeanFieldGPC, BayesianSVR])
+@pytest.mark.parametrize(
+    "kind",
+    [LSSVC, BayesianSVR, *(pytest.param(k, marks=SLOW) for k in (BayesianSVC, MeanFieldGPC))],
+)
 def test_any_data_is_fitted_or_refused_in_words(kind):
     fitted = []
     rare = [0.0, 1.0, -1.0, 1e-8, 1e8, 3.5, -2.0]

@@ -144,15 +144,6 @@ def restarts(sizes, steps, count):
             f"  n = {examples:4d}   one {one:6.2f} s   {count} {many:6.2f} s   "
             f"ratio {many / one:5.1f}"
         )
-        function = compiled(criteria.LaplaceEvidence())
-        batch = jax.tree.map(lambda leaf: jnp.stack([leaf + 0.02 * i for i in range(count)]), model)
-        together = jax.jit(jax.vmap(function, in_axes=(0, None, None)))
-        vmapped = best_time(lambda f=together, b=batch, x=x, y=y: f(b, x, y), 2)
-        alone = best_time(lambda f=function, m=model, x=x, y=y: f(m, x, y), 2)
-        print(
-            f"             value and gradient of {count} models, vmapped {1e3 * vmapped:.0f} ms, of one "
-            f"{1e3 * alone:.1f} ms   ratio {vmapped / alone:5.1f}"
-        )
 
 
 def whole_selection(examples, steps, grid):

@@ -10,7 +10,7 @@ each anew on random partitions. Errors of two methods are compared by paired t-t
 partitions that both have.
 
 - The partitions are drawn from seed 2004, not the paper's own. Boston has 20 of them (the paper: 100),
-  the others 10; SVR has fewer (`--svr-partitions`), since it takes 650 fits on each.
+  the others 10, or as many as the tables tell; `--svr-partitions` makes fewer with SVR, 650 fits on each.
 - The inputs of Boston and of the computer are standardized by the training part, targets are kept. For
   abalone all is standardized beforehand, targets too, with three indicators of the sex, as in the paper.
 - beta is the paper's choice by the number of examples: 0.3 for Boston, 0.1 for the others.
@@ -18,7 +18,7 @@ partitions that both have.
   the standard deviation of the targets.
 
 Every partition of every method is saved as it comes in `results/chu_benchmarks.json`; a second call goes on.
-Seconds are without compilation. Needs the benchmark data (see the README on `JAXSVM_DATA`).
+Seconds are processor time without compilation. Needs the benchmark data (see the README on `JAXSVM_DATA`).
 """
 
 import argparse
@@ -144,9 +144,7 @@ def show_methods(records: dict) -> None:
                 cells.append(f"{values.mean():.4g}{about}")
                 theirs = paper[2 * place : 2 * place + 2] if paper else ()
                 cells.append(" ± ".join(f"{value:g}" for value in theirs))
-            # none where the run shared its cores with others, or was halted
-            seconds = [row["seconds"] for row in found.values() if row["seconds"] is not None]
-            cells.append(f"{np.mean(seconds):.1f}" if seconds else "")
+            cells.append(f"{column(found, 'seconds').mean():.1f}")
             hours = paper[4] if paper else None
             count = 100 if name == "boston" else 10
             cells.append("" if hours is None else f"{3600 * hours / count:.0f}")

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from .._roots import safe_root
 from ..solvers._system import active_places
-from ._inverse import inverse_and_log_determinant
+from ._cholesky import inverse_and_log_determinant
 
 
 @jax.custom_jvp

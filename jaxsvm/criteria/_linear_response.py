@@ -92,7 +92,7 @@ def _squared_spans_jvp(offset, primals, tangents):
 
 
 def _spanning(offset: bool, matrix, free) -> Float[Array, "n n"]:
-    """The minimizing vectors `l`, one in each row.
+    """The minimizing vectors `l`, one in each column.
 
     A jitter of `4 n eps` times the mean variance makes singular systems solvable. It moves `l` only in
     directions in which `l' matrix l` is flat.
@@ -105,17 +105,15 @@ def _spanning(offset: bool, matrix, free) -> Float[Array, "n n"]:
     masked = mask[:, None] * matrix * mask[None, :]
     factor = jax.lax.linalg.cholesky(masked + jnp.diag(jnp.where(free, jitter, amplitude)))
     rights = mask[:, None] * jnp.where(free[None, :], eye, matrix)
-    answers = jax.scipy.linalg.cho_solve((factor, True), rights).T
+    answers = jax.scipy.linalg.cho_solve((factor, True), rights)
     own = jnp.zeros_like(mask)
     if offset:
         per_offset = jax.scipy.linalg.cho_solve((factor, True), mask)
         total = jnp.sum(per_offset)
         column = per_offset / jnp.where(total > 0, total, 1.0)
-        projected = answers - jnp.sum(answers, axis=1)[:, None] * column[None, :]
+        projected = answers - column[:, None] * jnp.sum(answers, axis=0)[None, :]
         # the last free example has no other to take its share of the offset's condition
         alone = free & (jnp.sum(mask) == 1)
-        answers, own = jnp.where(alone[:, None], answers, projected), column
+        answers, own = jnp.where(alone[None, :], answers, projected), column
     pivots = jnp.where(free, jnp.diag(answers), 1.0)
-    return jnp.where(
-        free[:, None], answers / pivots[:, None], eye - answers - jnp.broadcast_to(own, eye.shape)
-    )
+    return jnp.where(free[None, :], answers / pivots[None, :], eye - answers - own[:, None])

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._roots import safe_root
-from ..criteria._inverse import inverse_diagonal, inverse_of_definite
+from ..criteria._cholesky import inverse_of_definite
+from ..criteria._inverse import inverse_diagonal
 
 
 def response(
