@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._lapack import cholesky, solve_by_factor
 from ..fit import Fit
 from ..losses import AbstractPiecewise
 from ..losses._piecewise import weighted_compliance
@@ -103,12 +104,12 @@ def _spanning(offset: bool, matrix, free) -> Float[Array, "n n"]:
     amplitude = jnp.mean(jnp.diag(matrix))
     jitter = 4 * examples * float(jnp.finfo(dtype).eps) * amplitude
     masked = mask[:, None] * matrix * mask[None, :]
-    factor = jax.lax.linalg.cholesky(masked + jnp.diag(jnp.where(free, jitter, amplitude)))
+    factor = cholesky(masked + jnp.diag(jnp.where(free, jitter, amplitude)))
     rights = mask[:, None] * jnp.where(free[None, :], eye, matrix)
-    answers = jax.scipy.linalg.cho_solve((factor, True), rights)
+    answers = solve_by_factor(factor, rights)
     own = jnp.zeros_like(mask)
     if offset:
-        per_offset = jax.scipy.linalg.cho_solve((factor, True), mask)
+        per_offset = solve_by_factor(factor, mask)
         total = jnp.sum(per_offset)
         column = per_offset / jnp.where(total > 0, total, 1.0)
         projected = answers - column[:, None] * jnp.sum(answers, axis=0)[None, :]

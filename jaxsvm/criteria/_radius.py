@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._lapack import cholesky, one_by_one, solve_by_factor
 from .._results import RESULTS
 from ..fit import fit_gram
 from ..losses import Hinge, SquaredHinge
@@ -110,10 +111,7 @@ def enclosing_ball(
     `RESULTS.iteration_limit`.
     """
     run = partial(_enclosing_ball, max_iterations=max_iterations)
-    if jax.default_backend() == "cpu":
-        # as the solvers: each member of a batch for as long as it needs
-        run = jax.custom_batching.sequential_vmap(run)
-    return run(*jax.lax.stop_gradient((matrix, heights, counts)))
+    return one_by_one(run)(*jax.lax.stop_gradient((matrix, heights, counts)))
 
 
 def _enclosing_ball(matrix, heights, counts, *, max_iterations: int) -> Ball:
@@ -131,10 +129,10 @@ def _enclosing_ball(matrix, heights, counts, *, max_iterations: int) -> Ball:
         share, slack = state.share, state.slack
         root = jnp.sqrt(share / slack)
         scaled = 2 * root[:, None] * matrix * root[None, :]
-        factor = jax.lax.linalg.cholesky(scaled + jnp.diag(1 + 2 * jitter * root**2))
+        factor = cholesky(scaled + jnp.diag(1 + 2 * jitter * root**2))
 
         def solve(right):
-            return root * jax.scipy.linalg.cho_solve((factor, True), root * right)
+            return root * solve_by_factor(factor, root * right)
 
         per_level = solve(jnp.ones_like(share))
 

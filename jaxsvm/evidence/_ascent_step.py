@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
+from .._lapack import cholesky, solve_by_factor
 from .._parameters import unfreeze
 from .._results import RESULTS
 from ..machine import KernelMachine
@@ -206,8 +207,8 @@ def _carry_over(walker: Walker, factor: Float[Array, "n p"]) -> Chains:
     gram = factor.T @ factor
     ridge = gram.shape[0] * jnp.finfo(gram.dtype).eps * jnp.trace(gram)
     gram = gram + ridge * jnp.eye(gram.shape[0], dtype=gram.dtype)
-    lower = jax.scipy.linalg.cho_factor(gram, lower=True)
-    b = jax.scipy.linalg.cho_solve(lower, factor.T @ walker.latent.T).T
+    lower = cholesky(gram)
+    b = solve_by_factor(lower, factor.T @ walker.latent.T).T
     return Chains(b, walker.curvature, walker.log_step)
 
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._lapack import eigh
 from .._parameters import Frozen, unfreeze
 from ..fit import as_data
 from ..kernels import AbstractKernel
@@ -183,7 +184,7 @@ def _by_kernel(
 
 
 def _pseudo_inverse(matrix):
-    values, vectors = jnp.linalg.eigh(matrix)
+    values, vectors = eigh(matrix)
     null = values <= values[-1] * matrix.shape[0] * jnp.finfo(matrix.dtype).eps
     return (vectors * jnp.where(null, 0.0, 1 / jnp.where(null, 1.0, values))[None, :]) @ vectors.T
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._lapack import one_by_one
 from .._results import RESULTS
 from ..losses import AbstractLoss
 from ._averages import Average, averaged
@@ -90,10 +91,7 @@ def solve_equations(
 
     **Returns:** a `Solved`.
     """
-
-    run = partial(_iterate, method)
-    if jax.default_backend() == "cpu":
-        run = jax.custom_batching.sequential_vmap(run)
+    run = one_by_one(partial(_iterate, method))
     limits = (jnp.asarray(tolerance, equations.gram.dtype), jnp.asarray(max_iterations))
     return run(*jax.lax.stop_gradient((equations, start)), *limits)
 

@@ -1,9 +1,9 @@
 """The linear algebra of a Gaussian posterior: a Gaussian process seen through one Gaussian each example."""
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .. import _lapack
 from .._roots import safe_root
 from ..criteria._cholesky import inverse_of_definite
 from ..criteria._inverse import inverse_diagonal
@@ -27,7 +27,7 @@ def response(
         return root[:, None] * inverse * root[None, :]
     eye = jnp.eye(gram.shape[0], dtype=gram.dtype)
     # P^-1 (I + K P)^-1 would divide by precisions
-    return jnp.linalg.solve(eye + precision[:, None] * gram, jnp.diag(precision))
+    return _lapack.solve(eye + precision[:, None] * gram, jnp.diag(precision))
 
 
 def solve_response(
@@ -44,11 +44,11 @@ def solve_response(
     """
     if definite:
         root = safe_root(precision)
-        factor = jax.lax.linalg.cholesky(_balanced(gram, root), symmetrize_input=False)
-        answer = jax.scipy.linalg.cho_solve((factor, True), root * right)
+        factor = _lapack.cholesky(_balanced(gram, root))
+        answer = _lapack.solve_by_factor(factor, root * right)
         return right - gram @ (root * answer)
     eye = jnp.eye(gram.shape[0], dtype=gram.dtype)
-    return jnp.linalg.solve(eye + gram * precision[None, :], right)
+    return _lapack.solve(eye + gram * precision[None, :], right)
 
 
 def without_own(
@@ -72,7 +72,7 @@ def without_own(
         share = inverse_diagonal(_balanced(gram, safe_root(precision)))
     else:
         eye = jnp.eye(gram.shape[0], dtype=gram.dtype)
-        share = jnp.diag(jnp.linalg.inv(eye + precision[:, None] * gram))
+        share = jnp.diag(_lapack.inverse(eye + precision[:, None] * gram))
     # share = 1 / (1 + precision S)
     least = 4 * float(jnp.finfo(gram.dtype).eps) if marginal is None else 1e-3
     strong = jnp.abs(precision) * jnp.diag(gram) > least

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .. import _lapack
 from .._results import RESULTS
 from .._roots import safe_root
 from ..losses import AbstractLoss
@@ -52,10 +53,8 @@ class Matching(eqx.Module):
         root = safe_root(self.weights * sites.precision)
         matrix = root[:, None] * self.gram * root[None, :]
         eye = jnp.eye(self.gram.shape[0], dtype=self.gram.dtype)
-        factor = jax.lax.linalg.cholesky(matrix + eye, symmetrize_input=False)
-        half = jax.lax.linalg.triangular_solve(
-            factor, root[:, None] * self.gram, left_side=True, lower=True
-        )
+        factor = _lapack.cholesky(matrix + eye)
+        half = _lapack.solve_triangular(factor, root[:, None] * self.gram)
         shift = self.weights * sites.shift
         mean = self.gram @ shift - half.T @ (half @ shift)
         return Marginals(mean, jnp.diag(self.gram) - jnp.sum(half**2, axis=0))
@@ -116,12 +115,8 @@ def find_sites(matching: Matching, start: Sites, tolerance, max_iterations) -> F
 
     **Returns:** a `Found`.
     """
-
-    run = _iterate
-    if jax.default_backend() == "cpu":
-        run = jax.custom_batching.sequential_vmap(run)
     limits = (jnp.asarray(tolerance, matching.gram.dtype), jnp.asarray(max_iterations))
-    return run(*jax.lax.stop_gradient((matching, start)), *limits)
+    return _lapack.one_by_one(_iterate)(*jax.lax.stop_gradient((matching, start)), *limits)
 
 
 def _iterate(matching: Matching, start: Sites, tolerance, max_iterations) -> Found:
@@ -184,7 +179,7 @@ def _attach_derivatives_jvp(primals, tangents):
     _, explicit = jax.jvp(
         lambda m: m.matched(sites, m.marginals(sites)), (matching,), (tangents[0],)
     )
-    change = jnp.linalg.solve(_jacobian(matching, sites), jnp.concatenate(explicit))
+    change = _lapack.solve(_jacobian(matching, sites), jnp.concatenate(explicit))
     return sites, Sites(*jnp.split(change, 2))
 
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._lapack import solve_triangular
 from ..losses import AbstractLoss
 from ._blackjax import first_state, hmc, nuts
 from ._methods import HMC, Method
@@ -219,7 +220,7 @@ def _loss_gradient(target: Target, latent):
 
 
 def _begin(target: Target, scaling: Scaling, b: Float[Array, "chains p"]):
-    position = jax.scipy.linalg.solve_triangular(scaling.root, b.T, lower=False).T
+    position = solve_triangular(scaling.root.T, b.T, transposed=True).T
 
     def density(c):
         return log_density(target, scaling, c)

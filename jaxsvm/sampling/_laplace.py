@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._errors import as_points, is_traced
+from .._lapack import cholesky, solve_triangular
 from .._parameters import unfreeze
 from .._results import FitError, raise_on_failure
 from .._roots import safe_root
@@ -219,7 +220,7 @@ def _factorize(kernel, x, curvature, rows, nonconvex):
     root = safe_root(curvature.at[rows].get(mode="fill", fill_value=0))
     known = x.at[rows].get(mode="clip")
     matrix = root[:, None] * kernel.matrix(known, known, same=True) * root[None, :]
-    factor = jax.lax.linalg.cholesky(matrix + jnp.eye(rows.shape[0], dtype=x.dtype))
+    factor = cholesky(matrix + jnp.eye(rows.shape[0], dtype=x.dtype))
     if not nonconvex:
         return root, factor, None
     # Covariance after the positive curvatures: S = K - H'H. Negative ones -N make of it
@@ -228,23 +229,18 @@ def _factorize(kernel, x, curvature, rows, nonconvex):
     half = _half(root, factor, gram.at[rows].get(mode="clip"))
     lost = safe_root(-curvature)
     matrix = lost[:, None] * (gram - half.T @ half) * lost[None, :]
-    other = jax.lax.linalg.cholesky(jnp.eye(x.shape[0], dtype=x.dtype) - matrix)
+    other = cholesky(jnp.eye(x.shape[0], dtype=x.dtype) - matrix)
     # S k for a new point is k - H' (H k), with the same H of its covariances
-    back = jax.lax.linalg.triangular_solve(
-        factor, half, left_side=True, lower=True, transpose_a=True
-    )
+    back = solve_triangular(factor, half, transposed=True)
     through = jnp.eye(x.shape[0], dtype=x.dtype)
     through = through.at[:, rows].add(-(root[:, None] * back).T, mode="drop")
-    correction = jax.lax.linalg.triangular_solve(
-        other, lost[:, None] * through, left_side=True, lower=True
-    )
+    correction = solve_triangular(other, lost[:, None] * through)
     return root, factor, correction
 
 
 def _half(root, factor, covariances):
     """`F^-1 Lambda^(1/2) k`, whose square is what the examples take from the variance."""
-    scaled = root[:, None] * covariances
-    return jax.lax.linalg.triangular_solve(factor, scaled, left_side=True, lower=True)
+    return solve_triangular(factor, root[:, None] * covariances)
 
 
 @jax.jit

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._lapack import cholesky, solve_by_factor, solve_triangular
 from ..losses import AbstractLoss, AbstractPiecewise
 from ..losses._piecewise import weighted_bound, weighted_compliance
 
@@ -53,9 +54,9 @@ class Scaling(NamedTuple):
 def scale(target: Target, curvature: Float[Array, " n"]) -> Scaling:
     """The scaling of a mean curvature of each example's loss."""
     precision = target.factor.T @ (curvature[:, None] * target.factor)
-    lower = jnp.linalg.cholesky(precision + jnp.eye(precision.shape[0], dtype=precision.dtype))
+    lower = cholesky(precision + jnp.eye(precision.shape[0], dtype=precision.dtype))
     identity = jnp.eye(lower.shape[0], dtype=lower.dtype)
-    root = jax.scipy.linalg.solve_triangular(lower, identity, lower=True).T
+    root = solve_triangular(lower, identity).T
     return Scaling(root, target.factor @ root)
 
 
@@ -94,7 +95,7 @@ def find_mode(target: Target) -> tuple[Float[Array, " p"], Float[Array, " n"]]:
         gradient, curvature = gradient_and_curvature(factor @ b)
         hessian = factor.T @ (curvature[:, None] * factor)
         hessian += jnp.eye(hessian.shape[0], dtype=hessian.dtype)
-        move = jnp.linalg.solve(hessian, factor.T @ gradient + b)
+        move = solve_by_factor(cholesky(hessian), factor.T @ gradient + b)
         lengths = jnp.exp2(-jnp.arange(10, dtype=b.dtype))
         trials = b[None, :] - lengths[:, None] * move[None, :]
         values = jax.vmap(objective)(trials)

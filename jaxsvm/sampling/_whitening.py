@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .._lapack import eigh
 from .._parameters import unfreeze
 from ..kernels import AbstractKernel
 
@@ -94,7 +95,7 @@ def _projection(gram: Float[Array, "m m"], rank: int) -> Float[Array, "m p"]:
 
 
 def _eigen(gram, rank):
-    values, vectors = jnp.linalg.eigh(gram)
+    values, vectors = eigh(gram)
     values, vectors = values[::-1], vectors[:, ::-1]
     null = values <= values[0] * gram.shape[0] * jnp.finfo(gram.dtype).eps
     roots = jnp.where(null, 0.0, jax.lax.rsqrt(jnp.where(null, 1.0, values)))

@@ -2,6 +2,7 @@
 
 import jax
 
+from .._lapack import one_by_one
 from ..losses import AbstractPiecewise
 from ._direct import solve_quadratic
 from ._implicit import attach_derivatives as attach_derivatives
@@ -32,6 +33,4 @@ def solve(problem: Problem, start: Start, options: Options, warm: bool) -> Solut
             return solve_quadratic(problem, options)
         return solve_piecewise(problem, start, options, warm)
 
-    if jax.default_backend() == "cpu":
-        run = jax.custom_batching.sequential_vmap(run)
-    return run(*jax.lax.stop_gradient((problem, start)))
+    return one_by_one(run)(*jax.lax.stop_gradient((problem, start)))

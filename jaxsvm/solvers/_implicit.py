@@ -16,6 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._lapack import one_by_one
+from .._lapack import solve as lapack_solve
 from ..losses._piecewise import AbstractPiecewise, weighted_bound, weighted_compliance
 from ._system import reduced_solve
 from ._types import Problem
@@ -89,9 +91,13 @@ def _solve_definite(problem: Problem, in_dual, in_latent, explicit):
     def product(vector):
         return diagonal * vector + root * (gram @ (root * vector))
 
-    def solve_product(_, vector):
+    def reduced(gram, root, diagonal, vector):
         options = {"jitter": jitter, "refinements": 2, "coarse": True}
         return reduced_solve(gram, root, diagonal, vector, **options)[0]
+
+    def solve_product(_, vector):
+        # one after the other, or all branches would be run for all members of a batch
+        return one_by_one(reduced, shared=3)(gram, root, diagonal, vector)
 
     def solve(vector):
         # the branches of a reduced system cannot be transposed under vmap: state that it is symmetric
@@ -115,9 +121,8 @@ def _solve_general(problem: Problem, in_dual, in_latent, explicit):
     gram = problem.gram
     matrix = jnp.diag(in_dual) + in_latent[:, None] * gram
     if not problem.has_offset:
-        return jnp.linalg.solve(matrix, -explicit), jnp.zeros((), gram.dtype)
-    factor = jax.scipy.linalg.lu_factor(matrix)
-    change = -jax.scipy.linalg.lu_solve(factor, explicit)
-    per_offset = jax.scipy.linalg.lu_solve(factor, in_latent)
+        return lapack_solve(matrix, -explicit), jnp.zeros((), gram.dtype)
+    # apart, since a derivative is linear in the first alone
+    change, per_offset = lapack_solve(matrix, -explicit), lapack_solve(matrix, in_latent)
     offset_change = jnp.sum(change) / jnp.sum(per_offset)
     return change - offset_change * per_offset, offset_change

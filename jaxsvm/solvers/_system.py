@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._lapack import cholesky, solve_by_factor
+
 
 def sizes(examples: int) -> tuple[int, ...]:
     """The static sizes for a problem with that many examples: the largest is all of them."""
@@ -79,13 +81,13 @@ def reduced_solve(
         matrix = scales[:, None] * sub * scales[None, :] + jnp.diag(diagonals)
         eye = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
         lifted = matrix if jitter is None else matrix + jitter * eye
-        factor = jax.lax.linalg.cholesky(lifted, symmetrize_input=False)
+        factor = cholesky(lifted)
         answers = []
         for right in rights:
-            answer = jax.scipy.linalg.cho_solve((factor, True), right)
+            answer = solve_by_factor(factor, right)
             for _ in range(refinements):
                 left_over = right - matrix @ answer
-                answer = answer + jax.scipy.linalg.cho_solve((factor, True), left_over)
+                answer = answer + solve_by_factor(factor, left_over)
             answers.append(answer)
         return tuple(answers)
 
