@@ -144,6 +144,20 @@ def restarts(sizes, steps, count):
             f"  n = {examples:4d}   one {one:6.2f} s   {count} {many:6.2f} s   "
             f"ratio {many / one:5.1f}"
         )
+        function = compiled(criteria.LaplaceEvidence())
+        batch = jax.tree.map(lambda leaf: jnp.stack([leaf + 0.02 * i for i in range(count)]), model)
+        together = jax.jit(jax.vmap(function, in_axes=(0, None, None)))
+        vmapped = best_time(lambda f=together, b=batch, x=x, y=y: f(b, x, y), 3)
+        apart = best_time(
+            lambda f=function, b=batch, x=x, y=y: [
+                f(jax.tree.map(lambda leaf, i=i: leaf[i], b), x, y) for i in range(count)
+            ],
+            3,
+        )
+        print(
+            f"             value and gradient of {count} models, vmapped {1e3 * vmapped:.0f} ms, one call "
+            f"each {1e3 * apart:.0f} ms   ratio {vmapped / apart:5.2f}"
+        )
 
 
 def whole_selection(examples, steps, grid):
