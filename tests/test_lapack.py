@@ -61,16 +61,13 @@ def theirs(matrix, vector):
 
 
 ORDERS = {
-    "value": lambda f: f,
-    "reverse": lambda f: jax.grad(f, (0, 1)),
+    "reverse": lambda f: jax.value_and_grad(f, (0, 1)),
     "forward": lambda f: jax.jacfwd(f, (0, 1)),
     "reverse twice": lambda f: jax.jacrev(jax.grad(f, 1), 0),
 }
 # how a function of one matrix and one vector is batched, and which of both belong to each answer
 BATCHES = {
-    "one": (lambda f: lambda m, v: f(m[0], v[0]), (0, 0)),
     "both": (jax.vmap, [(i, i) for i in range(3)]),
-    "vectors": (lambda f: lambda m, v: jax.vmap(f, (None, 0))(m[0], v), [(0, i) for i in range(3)]),
     "all pairs": (
         lambda f: jax.vmap(jax.vmap(f, (None, 0)), (0, None)),
         [[(i, j) for j in range(3)] for i in range(3)],

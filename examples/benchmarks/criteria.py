@@ -107,7 +107,7 @@ def relevance_parameters(examples, repeats):
     )
     plane = np.random.default_rng(0).normal(size=(examples, 2))
     y = np.where(plane[:, 0] + 0.5 * plane[:, 1] ** 2 > 0.4, 1.0, -1.0)
-    times = {}
+    calls = {}
     for inputs in (2, 20, 60):
         # the same distances in any number of dimensions: the fits do not differ
         x = np.zeros((examples, inputs))
@@ -115,9 +115,15 @@ def relevance_parameters(examples, repeats):
         model = machine(inputs, losses.Hinge(1.0))
         function = compiled(criteria.LaplaceEvidence())
         data = jnp.asarray(x), jnp.asarray(y)
-        times[inputs] = best_time(lambda f=function, m=model, d=data: f(m, *d), repeats)
-        ratio = times[inputs] / times[2]
-        print(f"  {inputs:3d} parameters   {1e3 * times[inputs]:7.2f} ms   ratio {ratio:5.2f}")
+        calls[inputs] = lambda f=function, m=model, d=data: f(m, *d)
+    # in turn, so that what else the machine does meets all of them
+    rounds = [
+        {inputs: best_time(call, 5) for inputs, call in calls.items()} for _ in range(repeats)
+    ]
+    times = {inputs: min(each[inputs] for each in rounds) for inputs in calls}
+    for inputs, seconds in times.items():
+        ratio = seconds / times[2]
+        print(f"  {inputs:3d} parameters   {1e3 * seconds:7.2f} ms   ratio {ratio:5.2f}")
 
 
 def restarts(sizes, steps, count):

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .. import _lapack
+from .._lapack import cholesky, one_by_one
+from .._lapack import log_determinant as any_log_determinant
 from .._roots import safe_root
 from ..solvers._system import active_places
 from ._cholesky import inverse_and_log_determinant
@@ -17,22 +18,44 @@ from ._cholesky import inverse_and_log_determinant
 def log_determinant(gram: Float[Array, "n n"], curvature: Float[Array, " n"]) -> Float[Array, ""]:
     """`ln det(I + L^(1/2) K L^(1/2))` for curvatures `L >= 0`, most of which may be zero.
 
-    Its derivative with respect to K is `L^(1/2) A^-1 L^(1/2)`, with A the matrix above, and with respect
+    Its derivative with respect to K is `B = L^(1/2) A^-1 L^(1/2)`, with A the matrix above, and with respect
     to L the diagonal of `(I - A^-1) L^-1`. A curvature of zero is at its least, so it does not change with
     anything and needs no derivative. The examples that have none are left out: the work is that of the
     smallest of a few sizes that holds the others.
     """
-    return _reduced(gram, curvature, _value)
+    return one_by_one(partial(_reduced, _value))(gram, curvature)
 
 
 @log_determinant.defjvp
 def _log_determinant_jvp(primals, tangents):
-    gram, curvature = primals
-    value, in_gram, in_curvature = _reduced(gram, curvature, _value_and_derivatives)
+    value, in_gram, in_curvature = _with_derivatives(*primals)
     return value, jnp.vdot(in_gram, tangents[0]) + in_curvature @ tangents[1]
 
 
-def _reduced(gram, curvature, function):
+@jax.custom_jvp
+def _with_derivatives(gram, curvature):
+    """The value, B, and the derivative with respect to each curvature."""
+    return one_by_one(partial(_reduced, _value_and_derivatives))(gram, curvature)
+
+
+@_with_derivatives.defjvp
+def _with_derivatives_jvp(primals, tangents):
+    """With `R = I - K B`: `dB = R' dL R - B dK B`.
+
+    The other derivative is the diagonal of `S = R K`, the posterior covariance: `dS = R dK R' - S dL S`.
+    """
+    gram, curvature = primals
+    value, in_gram, in_curvature = _with_derivatives(gram, curvature)
+    gram_dot, curvature_dot = tangents[0], jnp.where(curvature > 0, tangents[1], 0.0)
+    rest = jnp.eye(gram.shape[0], dtype=gram.dtype) - gram @ in_gram
+    change = jnp.vdot(in_gram, gram_dot) + in_curvature @ curvature_dot
+    in_gram_dot = rest.T @ (curvature_dot[:, None] * rest) - in_gram @ gram_dot @ in_gram
+    by_gram = jnp.sum((rest @ gram_dot) * rest, axis=1)
+    in_curvature_dot = jnp.where(curvature > 0, by_gram - (rest @ gram) ** 2 @ curvature_dot, 0.0)
+    return (value, in_gram, in_curvature), (change, in_gram_dot, in_curvature_dot)
+
+
+def _reduced(function, gram, curvature):
     examples = gram.shape[0]
     shares = (1.0,) if examples <= 64 else (1 / 4, 1.0) if examples <= 512 else (1 / 8, 3 / 8, 1.0)
     options = [math.ceil(share * examples) for share in shares]
@@ -54,7 +77,7 @@ def _matrix(gram, curvature, places):
 
 
 def _value(gram, curvature, places):
-    factor = _lapack.cholesky(_matrix(gram, curvature, places)[0])
+    factor = cholesky(_matrix(gram, curvature, places)[0])
     return 2 * jnp.sum(jnp.log(jnp.diag(factor)))
 
 
@@ -74,4 +97,4 @@ def general_log_determinant(
 ) -> Float[Array, ""]:
     """`ln det(I + L K)` for curvatures of any sign; NaN where the determinant is negative."""
     eye = jnp.eye(gram.shape[0], dtype=gram.dtype)
-    return _lapack.log_determinant(eye + curvature[:, None] * gram)
+    return any_log_determinant(eye + curvature[:, None] * gram)
