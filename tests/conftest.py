@@ -37,15 +37,6 @@ def pytest_configure(config):
     jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
-def pytest_collection_modifyitems(items):
-    """Nothing but the time of an everyday run: `JAXSVM_TESTS=all` runs what is marked as slow, too."""
-    if os.environ.get("JAXSVM_TESTS") != "all":
-        skipped = pytest.mark.skip(reason="slow: set JAXSVM_TESTS=all")
-        for item in items:
-            if item.get_closest_marker("slow"):
-                item.add_marker(skipped)
-
-
 @pytest.fixture(scope="module", autouse=True)
 def bounded_mappings():
     """Each compiled program maps memory of its own, of which a process may have 65,530 pieces."""

@@ -136,9 +136,7 @@ def test_two_examples_are_nearly_exact(name, labels):
     np.testing.assert_allclose(np.sqrt(fit.variance[:2]), deviation, rtol=0.03)
 
 
-@pytest.mark.parametrize(
-    "loss", [losses.Logistic(), pytest.param(losses.Probit(0.3), marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("loss", [losses.Logistic(), losses.Probit(0.3)])
 def test_fifty_examples_against_thermodynamic_integration(loss):
     """Within two standard errors, of 0.03 nats."""
     rng = np.random.default_rng(5)
@@ -281,7 +279,7 @@ def test_selection_by_the_evidence(fits):
     ("criterion", "posterior"),
     [
         (LEFT_OUT, gp.expectation_propagation),
-        pytest.param(gp.LaplaceLeftOut("log"), gp.laplace, marks=pytest.mark.slow),
+        (gp.LaplaceLeftOut("log"), gp.laplace),
     ],
 )
 def test_selection_by_leaving_out(fits, criterion, posterior):

@@ -10,7 +10,6 @@ matplotlib = pytest.importorskip("matplotlib")
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 NOTEBOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
-EVERY_TIME = ("6_studies",)  # the others take a minute each, nearly all of it for compilation
 FIGURES = {
     "1_first_ten_minutes": 3,
     "2_kernels": 4,
@@ -31,13 +30,7 @@ def source(cell):
 
 
 @pytest.mark.filterwarnings("ignore::jaxsvm.sampling.SamplingWarning")  # a quick run draws little
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name in EVERY_TIME else pytest.mark.slow)
-        for name in NOTEBOOKS
-    ],
-)
+@pytest.mark.parametrize("name", NOTEBOOKS)
 def test_the_code_runs(name, monkeypatch, capsys):
     matplotlib.use("Agg")
     from matplotlib import pyplot

@@ -64,7 +64,6 @@ def test_the_table_of_classifiers(tmp_path):
     assert re.search(r"\| thyroid \| 2 \|( \d+.\d\d ± - \|)+", again) and "Nemenyi" in again
 
 
-@pytest.mark.slow
 @NEEDS_DATA
 def test_evidence_ascent_in_the_table(tmp_path):
     output = tmp_path / "some.json"

@@ -1,6 +1,5 @@
 """scikit-learn estimators: labels, weights, frames, probabilities, files; and scikit-learn's own checks."""
 
-import os
 import pickle
 import warnings
 
@@ -28,7 +27,6 @@ F = (X[:, 0] - 5) + 0.02 * X[:, 1]
 Y = np.where(F + 0.5 * RANDOM.normal(size=60) > 0, "good", "bad")
 TARGET = 1000 + 50 * (np.sin(F) + 0.1 * RANDOM.normal(size=60))
 QUICK = {"ard": False}
-SLOW = pytest.mark.slow
 
 # Why a check may fail. Leaving out a row of weight two leaves out all of it; of two equal rows, leaving out
 # one keeps the other. So what is chosen by leave-one-out differs, and should. What is chosen by the
@@ -40,17 +38,6 @@ LEAVES_OUT = {
     "MeanFieldGPC": {_EQUIVALENCE: "the leave-one-out log loss of weights is not that of copies"},
     "BayesianSVR": {},
 }
-# All checks take minutes of compilation, so some of them are run unless all are asked for.
-WITHOUT_FITS = (
-    "check_estimator_cloneable", "check_estimator_repr", "check_no_attributes_set_in_init",
-    "check_parameters_default_constructible", "check_estimators_unfitted", "check_fit1d",
-    "check_do_not_raise_errors_in_init", "check_fit2d_1sample", "check_classifiers_one_label",
-    "check_complex_data", "check_get_params_invariance", "check_set_params",
-    "check_estimator_tags_renamed", "check_supervised_y_no_nan",
-    "check_estimators_empty_data_messages", "check_classifiers_regression_target",
-)  # fmt: skip
-OF_ONE = ("check_estimators_pickle", "check_dict_unchanged", "check_n_features_in")
-ALL = os.environ.get("JAXSVM_TESTS") == "all"
 
 
 @parametrize_with_checks(
@@ -58,10 +45,6 @@ ALL = os.environ.get("JAXSVM_TESTS") == "all"
     expected_failed_checks=lambda estimator: LEAVES_OUT[type(estimator).__name__],
 )  # fmt: skip
 def test_the_checks_of_scikit_learn(estimator, check):
-    name = check.func.__name__
-    chosen = (*WITHOUT_FITS, *OF_ONE) if isinstance(estimator, LSSVC) else WITHOUT_FITS
-    if not ALL and name not in chosen:
-        pytest.skip("slow: set JAXSVM_TESTS=all")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         check(estimator)
@@ -77,7 +60,7 @@ def regressor():
     return BayesianSVR(ard=False, restarts=1).fit(X, TARGET)
 
 
-@pytest.mark.parametrize("kind", [LSSVC, BayesianSVC, pytest.param(MeanFieldGPC, marks=SLOW)])
+@pytest.mark.parametrize("kind", [LSSVC, BayesianSVC, MeanFieldGPC])
 def test_probabilities_agree_with_labels_and_odds(kind):
     found = kind(**QUICK).fit(X, Y)
     p, odds = found.predict_proba(X), found.decision_function(X)
@@ -182,7 +165,7 @@ def test_weights_of_an_evidence_are_copies(regressor):
     np.testing.assert_allclose(weighted.predict(X), copies.predict(X), rtol=1e-5)
 
 
-@pytest.mark.parametrize("case", [pytest.param("rows twice", marks=SLOW), "a line"])
+@pytest.mark.parametrize("case", ["rows twice", "a line"])
 def test_targets_without_noise_are_fitted(case, regressor):
     x = np.linspace(0, 1, 60)[:, None] * [1, 1, 1]
     x, y = (x, 3 * x[:, 0]) if case == "a line" else (X.repeat(2, axis=0), TARGET.repeat(2))
@@ -192,7 +175,6 @@ def test_targets_without_noise_are_fitted(case, regressor):
     assert found.noise_std_ > 5e-5 * y.std()
 
 
-@pytest.mark.slow
 def test_a_regression_with_another_kernel(regressor):
     found = clone(regressor).set_params(kernel="matern52").fit(X, TARGET)
     assert isinstance(found.model_.kernel.left, jsvm.kernels.Matern52)
@@ -280,7 +262,6 @@ def test_regression_does_not_care_for_units(regressor):
     )
 
 
-@pytest.mark.slow
 def test_the_evidence_by_sampling(tmp_path):
     found = BayesianSVC("evidence", max_iter=2, random_state=0, **QUICK)
     with pytest.warns(ConvergenceWarning, match="ended by `max_iter=2`"):
@@ -329,10 +310,7 @@ def test_many_examples_are_chosen_by_some():
     assert np.sum(found.machines_[0].predictive.weights > 0) == 150
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [LSSVC, BayesianSVR, *(pytest.param(k, marks=SLOW) for k in (BayesianSVC, MeanFieldGPC))],
-)
+@pytest.mark.parametrize("kind", [LSSVC, BayesianSVC, MeanFieldGPC, BayesianSVR])
 def test_any_data_is_fitted_or_refused_in_words(kind):
     fitted = []
     rare = [0.0, 1.0, -1.0, 1e-8, 1e8, 3.5, -2.0]
