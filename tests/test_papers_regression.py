@@ -80,6 +80,14 @@ def test_inputs_of_noise_are_switched_off():
         assert np.argmax(kappa) in (0, 2) and max(kappa[4:]) < 1e-3 * max(kappa)
 
 
+def test_errors_of_the_robot_arm_are_near_the_papers():
+    """Less than a standard error of the 200 test examples away, which is 0.39e-3."""
+    records = committed("chu_robot_arm")
+    for inputs, paper in ((2, 5.68e-3), (6, 5.64e-3)):
+        found = sum(records[f"BSVR ARD/{inputs}/{output}"]["ASE"] for output in ("y1", "y2"))
+        assert abs(found - paper) < 0.39e-3
+
+
 def test_the_evidence_is_higher_than_at_the_papers_hyperparameters():
     records = committed("chu_robot_arm")
     for output, paper in (("y1", 2.491e-3), ("y2", 3.184e-3)):
