@@ -1,9 +1,9 @@
 """Factorizations and linear systems, one matrix at a time.
 
 On a CPU LAPACK's calls for a whole batch of matrices divide it among the threads of the pool that runs the
-program, and wait for them; as many such calls at once as there are threads wait for ever (jaxlib 0.10 to
-0.12). So here the members of a batch are taken one after the other, which is also no slower: each matrix
-stays in the caches. All functions can be differentiated, forward and in reverse, to any order.
+program, and wait for them: several such calls at once can take all of these threads, and then they wait for
+ever (jaxlib 0.10 and 0.12, three calls on two cores). So here the members of a batch are taken one after the
+other. All functions can be differentiated, forward and in reverse, to any order.
 """
 
 from collections.abc import Callable
