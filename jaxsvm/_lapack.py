@@ -2,8 +2,8 @@
 
 On a CPU LAPACK's calls for a whole batch of matrices divide it among the threads of the pool that runs the
 program, and wait for them: several such calls at once can take all of these threads, and then they wait for
-ever (jaxlib 0.10 and 0.12, three calls on two cores). So here the members of a batch are taken one after the
-other. All functions can be differentiated, forward and in reverse, to any order.
+ever (seen with jaxlib 0.10.2, three calls on two cores). So here the members of a batch are taken one
+after the other. All functions can be differentiated, forward and in reverse, to any order.
 """
 
 from collections.abc import Callable
