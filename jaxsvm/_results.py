@@ -29,6 +29,7 @@ class RESULTS(enum.IntEnum):
     sampling_failed = 10
     not_positive = 11
     no_gradient = 12
+    invalid_data = 13
 
     @property
     def message(self) -> str:
@@ -74,8 +75,12 @@ _MESSAGES = {
         "positive-definiteness, or add a `White` kernel."
     ),
     RESULTS.nonfinite: (
-        "The kernel matrix or a hyperparameter is not finite. Look for NaN or infinity in the "
-        "data and for hyperparameters that have overflowed."
+        "The data, the kernel matrix or a hyperparameter is not finite. Look for NaN or infinity in "
+        "inputs, targets and weights, and for hyperparameters that have overflowed."
+    ),
+    RESULTS.invalid_data: (
+        "The data are not valid: a weight is negative, all weights are zero, or a label is neither -1 "
+        "nor +1."
     ),
     RESULTS.small_change: (
         "The criterion had stopped improving although its gradient was not small: a kink of the "

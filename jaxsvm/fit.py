@@ -14,11 +14,11 @@ from jaxtyping import Array, Bool, Float, Int
 from ._errors import as_inputs, as_points, as_targets, as_weights, is_traced
 from ._parameters import unfreeze
 from ._results import RESULTS, raise_on_failure
-from .kernels import Custom
+from .kernels import covariance_defect, is_covariance, is_user_defined
 from .losses import AbstractLoss, AbstractPiecewise
 from .losses._piecewise import weighted_bound
 from .machine import KernelMachine
-from .solvers import Options, Problem, Start, attach_derivatives, solve
+from .solvers import Options, Problem, Start, attach_derivatives, primal_objective, solve
 
 NON_SUPPORT, FREE, BOUND = 0, 1, 2
 
@@ -27,8 +27,8 @@ class Stats(eqx.Module):
     """How a fit went.
 
     `iterations` are Newton steps. `kkt_residual` is the largest violation of the optimality conditions, in
-    the units of the latent function. `duality_gap` is the primal minus the dual objective, relative to
-    `1 + |primal|`; NaN for a loss with no dual in closed form. `objective` is the primal one, the minimum.
+    units of the latent function. `duality_gap` is the primal minus the dual objective, relative to the
+    primal; NaN for a loss that is not convex. `objective` is the primal one, the minimum.
     """
 
     iterations: Int[Array, ""]
@@ -99,10 +99,11 @@ class Fit(eqx.Module):
 
 
 def as_predictions(loss: AbstractLoss, latent: Float[Array, " m"]) -> Float[Array, " m"]:
-    """Labels -1 and +1 of latent values, or for a regression loss the values themselves."""
+    """Labels -1 and +1 of latent values, or for a regression loss the values; NaN stays NaN."""
     if not loss.is_classifier:
         return latent
-    return jnp.where(latent >= 0, 1.0, -1.0).astype(latent.dtype)
+    labels = jnp.where(latent >= 0, 1.0, -1.0).astype(latent.dtype)
+    return jnp.where(jnp.isnan(latent), latent, labels)
 
 
 def fit(
@@ -195,21 +196,17 @@ def fit_gram(
     latent = gram @ dual + offset
     group = jnp.where(solution.free, FREE, jnp.where(dual == 0, NON_SUPPORT, BOUND))
     result = solution.result
-    if _contains_custom(model.kernel):
-        result = jnp.where(_is_covariance(gram), result, RESULTS.factorization_failed)
-    finite = jnp.all(jnp.isfinite(gram)) & jnp.all(jnp.isfinite(jnp.stack(_scalars(model))))
-    result = jnp.where(finite, result, RESULTS.nonfinite)
-    objective, gap = _objective_and_gap(problem, dual, offset, latent)
-    stats = Stats(solution.iterations, solution.residual, gap, objective)
-    return Fit(model, x, y, weights, dual, offset, latent, group, result, stats)
-
-
-def _objective_and_gap(problem, dual, offset, latent):
+    if is_user_defined(model.kernel):
+        result = jnp.where(is_covariance(gram), result, RESULTS.factorization_failed)
+    valid = (jnp.min(weights) >= 0) & (jnp.max(weights) > 0)
+    if model.loss.is_classifier:
+        valid &= jnp.all(jnp.abs(y) == 1)
+    result = jnp.where(valid, result, RESULTS.invalid_data)
+    finite = [jnp.all(jnp.isfinite(array)) for array in (gram, x, y, weights, *_scalars(model))]
+    result = jnp.where(jnp.all(jnp.stack(finite)), result, RESULTS.nonfinite)
     objective = _objective(problem, dual, offset, latent)
-    if not isinstance(problem.loss, AbstractPiecewise):
-        return objective, jnp.full_like(objective, jnp.nan)
-    dual_objective = _dual_objective(problem, dual, offset, latent)
-    return objective, (objective - dual_objective) / (1 + jnp.abs(objective))
+    stats = Stats(solution.iterations, solution.residual, solution.gap, objective)
+    return Fit(model, x, y, weights, dual, offset, latent, group, result, stats)
 
 
 @jax.custom_jvp
@@ -219,13 +216,7 @@ def _objective(problem, dual, offset, latent) -> Float[Array, ""]:
     It is stationary in the solution, so its derivative is that at a solution that stays (the envelope
     theorem) and costs no system of equations.
     """
-    return _primal_objective(problem, dual, offset, latent)
-
-
-def _primal_objective(problem, dual, offset, latent):
-    counts = problem.weights > 0
-    losses = jnp.where(counts, problem.weights * problem.loss.value(problem.y, latent), 0.0)
-    return jnp.sum(losses) + dual @ (latent - offset) / 2
+    return primal_objective(problem, dual, offset, latent)
 
 
 @_objective.defjvp
@@ -234,7 +225,7 @@ def _objective_jvp(primals, tangents):
 
     def at_solution(problem):
         if not isinstance(problem.loss, AbstractPiecewise):
-            return _primal_objective(problem, dual, offset, problem.gram @ dual + offset)
+            return primal_objective(problem, dual, offset, problem.gram @ dual + offset)
         # the dual has the same value and no kinks; a coefficient at its bound moves with it
         held = dual
         if problem.loss.shape().bound is not None:
@@ -255,21 +246,6 @@ def _scalars(model):
     return [jnp.sum(leaf) for leaf in jax.tree.leaves(model)] or [jnp.zeros(())]
 
 
-def _is_covariance(gram: Float[Array, "n n"]) -> Bool[Array, ""]:
-    """Symmetry and Cauchy-Schwarz: what can be said of a user's kernel at the cost of looking at it."""
-    variances = jnp.diag(gram)
-    slack = jnp.sqrt(jnp.finfo(gram.dtype).eps) * jnp.max(jnp.abs(gram))
-    symmetric = jnp.max(jnp.abs(gram - gram.T)) <= slack
-    deviations = jnp.sqrt(jnp.maximum(variances, 0))
-    bounded = jnp.all(jnp.abs(gram) <= deviations[:, None] * deviations[None, :] + slack)
-    return symmetric & bounded & (jnp.min(variances) >= 0)
-
-
-def _contains_custom(kernel) -> bool:
-    nodes = jax.tree.leaves(kernel, is_leaf=lambda node: isinstance(node, Custom))
-    return any(isinstance(node, Custom) for node in nodes)
-
-
 def _class_weights(class_weight, model, y, weights) -> Float[Array, " n"]:
     if not model.loss.is_classifier:
         raise ValueError("`class_weight` needs a classification loss")
@@ -287,8 +263,12 @@ def _class_weights(class_weight, model, y, weights) -> Float[Array, " n"]:
                 f"`class_weight` must have the keys -1 and +1, not {set(class_weight)}"
             )
         positive, negative = class_weight[1], class_weight[-1]
-        if not is_traced(positive, negative) and not min(positive, negative) > 0:
-            raise ValueError("`class_weight` must be positive")
+        if not is_traced(positive, negative) and not all(
+            0 < weight < np.inf for weight in (positive, negative)
+        ):
+            raise ValueError(
+                f"`class_weight` must be positive and finite, but is {dict(class_weight)}"
+            )
     return jnp.where(y > 0, positive, negative).astype(weights.dtype)
 
 
@@ -310,9 +290,12 @@ def require_success(fitted: Fit) -> Fit:
     """The fit, or an error in words where its solver failed."""
 
     def details():
+        if int(fitted.result) == RESULTS.factorization_failed:
+            return f" Here {covariance_defect(fitted.model.kernel.gram(fitted.x))}."
         return (
-            f" (KKT residual {float(fitted.stats.kkt_residual):.1e} after "
-            f"{int(fitted.stats.iterations)} iterations; `throw=False` returns the fit all the same)"
+            f" (KKT residual {float(fitted.stats.kkt_residual):.1e}, duality gap "
+            f"{float(fitted.stats.duality_gap):.1e} after {int(fitted.stats.iterations)} iterations; "
+            "`throw=False` returns the fit all the same)"
         )
 
     dual = raise_on_failure(fitted.dual, fitted.result, details)

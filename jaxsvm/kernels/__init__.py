@@ -6,6 +6,9 @@ from ._base import Sum as Sum
 from ._constant import Constant as Constant
 from ._constant import White as White
 from ._custom import Custom as Custom
+from ._definiteness import covariance_defect as covariance_defect
+from ._definiteness import is_covariance as is_covariance
+from ._definiteness import is_user_defined as is_user_defined
 from ._linear import Linear as Linear
 from ._linear import Polynomial as Polynomial
 from ._stationary import RBF as RBF

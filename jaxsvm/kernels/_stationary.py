@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 from .._parameters import natural, positive
 from .._roots import safe_root
 from ._base import AbstractKernel
-from ._distances import scale_inputs, squared_distances
+from ._distances import per_input, scale_inputs, squared_distances
 
 
 class AbstractStationary(AbstractKernel):
@@ -35,9 +35,9 @@ class AbstractStationary(AbstractKernel):
 
     def matrix(self, x1, x2, same):
         """Covariances between two lists of points."""
-        scaled1 = scale_inputs(x1, self.lengthscale)
-        scaled2 = scaled1 if same else scale_inputs(x2, self.lengthscale)
-        return self.variance * self.correlation(squared_distances(scaled1, scaled2, same))
+        return self.variance * self.correlation(
+            squared_distances(x1, x2, self.lengthscale, same)
+        )
 
     def diagonal(self, x):
         """Variances of a list of points."""
@@ -174,7 +174,11 @@ class Periodic(AbstractKernel):
         """Covariances between two lists of points."""
         circle1 = self._on_circles(x1)
         circle2 = circle1 if same else self._on_circles(x2)
-        return self.variance * jnp.exp(-squared_distances(circle1, circle2, same) / 2)
+        # cosines and sines of an input share its lengthscale
+        lengthscale = per_input(self.lengthscale, x1, "lengthscales")
+        lengthscale = jnp.tile(jnp.broadcast_to(lengthscale, (1, x1.shape[1]))[0], 2)
+        distances = squared_distances(circle1, circle2, lengthscale, same)
+        return self.variance * jnp.exp(-distances / 2)
 
     def diagonal(self, x):
         """Variances of a list of points."""
@@ -182,6 +186,4 @@ class Periodic(AbstractKernel):
 
     def _on_circles(self, x):
         angles = 2 * jnp.pi * scale_inputs(x, self.period, "periods")
-        return jnp.concatenate(
-            [scale_inputs(f(angles), self.lengthscale) for f in (jnp.cos, jnp.sin)], axis=1
-        )
+        return jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], axis=1)

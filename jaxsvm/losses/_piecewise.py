@@ -147,6 +147,41 @@ class AbstractPiecewise(AbstractLoss):
         dead_zone = self.shape().dead_zone
         return y if dead_zone is None else y - jnp.sign(dual) * dead_zone
 
+    def cheaper_side(self, y, dual, bound) -> Float[Array, " n"]:
+        """The direction, -1 or +1, in which leaving the edge of the flat zone costs the lesser duality gap.
+
+        **Arguments:** `y`, labels or targets; `dual`, coefficients; `bound`, one for each example.
+
+        **Returns:** one sign for each example.
+        """
+        outward = jnp.sign(dual) if self.is_two_sided else y
+        return jnp.where(2 * jnp.abs(dual) < bound, outward, -outward)
+
+    def latent_range(self, y, dual, weights) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """The interval of latent values at which `-dual` is a subgradient of `weights * L`.
+
+        One point for a free example, a half-line for one at its bound, the flat zone for a coefficient of zero.
+
+        **Arguments:** `y`, labels or targets; `dual`, coefficients; `weights` of the examples.
+
+        **Returns:** the lower and the upper ends.
+        """
+        bound = weighted_bound(self, weights, dual.dtype)
+        knee = weighted_compliance(self, weights, dual.dtype) * jnp.abs(dual)
+        if self.is_two_sided:
+            zone = self.shape().dead_zone
+            knee = knee if zone is None else knee + zone
+            is_zero = dual == 0
+            low = jnp.where(is_zero, y - knee, y - jnp.sign(dual) * knee)
+            high = jnp.where(is_zero, y + knee, low)
+        else:
+            is_zero = y * dual <= 0
+            low = high = y * (1 - knee)
+            low = jnp.where(is_zero & (y < 0), -jnp.inf, low)
+            high = jnp.where(is_zero & (y > 0), jnp.inf, high)
+        low = jnp.where(dual >= bound, -jnp.inf, low)
+        return low, jnp.where(dual <= -bound, jnp.inf, high)
+
     def violation(self, y, f, dual, weights) -> Float[Array, " n"]:
         """By how much a latent value misses what its dual coefficient asks for, in units of `f`.
 
@@ -155,19 +190,24 @@ class AbstractPiecewise(AbstractLoss):
 
         **Returns:** one number for each example, zero at the solution.
         """
-        bound = weighted_bound(self, weights, f.dtype)
+        low, high = self.latent_range(y, dual, weights)
+        return jnp.maximum(jnp.maximum(low - f, f - high), 0.0)
+
+    def fenchel_gap(self, y, f, dual, weights) -> Float[Array, " n"]:
+        """`weights L(y, f) + conjugate(dual) + dual f`: never negative, zero at the solution.
+
+        **Arguments:** `y`, labels or targets; `f`, latent values; `dual`, coefficients within their bounds;
+        `weights` of the examples.
+
+        **Returns:** one number for each example.
+        """
+        zone = self.shape().dead_zone
+        side = jnp.sign(dual) if self.is_two_sided else y
+        excess = side * (y - f) - (0.0 if zone is None else zone)
+        # with the excess on the side of the coefficient, so that large terms cancel exactly
         compliance = weighted_compliance(self, weights, f.dtype)
-        sign, excess = self.excess(y, f)
-        if self.is_two_sided:
-            # the excess on the side of the dual coefficient; at zero, on the side of the residual
-            side = jnp.where(dual == 0, sign, jnp.sign(dual))
-            dead_zone = self.shape().dead_zone
-            excess = side * (y - f) - (0.0 if dead_zone is None else dead_zone)
-            sign = side
-        magnitude = sign * dual
-        gap = excess - compliance * magnitude
-        gap = jnp.where(magnitude <= 0, jnp.maximum(gap, 0), gap)
-        return jnp.abs(jnp.where(magnitude >= bound, jnp.minimum(gap, 0), gap))
+        magnitude = jnp.abs(dual)
+        return weights * self.value(y, f) - magnitude * (excess - compliance * magnitude / 2)
 
 
 def weighted_compliance(loss: AbstractPiecewise, weights, dtype) -> Float[Array, " n"]:

@@ -59,7 +59,7 @@ class Probit(AbstractClassification):
 
     def value(self, y, f):
         """`-ln Phi(z)`, `z = y f / sqrt(noise_variance)`."""
-        return -jax.scipy.special.log_ndtr(y * f / jnp.sqrt(self.noise_variance))
+        return -_log_cumulative(y * f / jnp.sqrt(self.noise_variance))
 
     def derivative(self, y, f):
         """`-y h(z) / sqrt(noise_variance)` with the hazard `h = phi / Phi`."""
@@ -119,7 +119,7 @@ class FlipNoise(AbstractClassification):
         return jnp.zeros_like(self.noise_variance)
 
     def _log_straight(self, z):
-        return jnp.log1p(-2 * self.flip_rate) + jax.scipy.special.log_ndtr(z)
+        return jnp.log1p(-2 * self.flip_rate) + _log_cumulative(z)
 
     def _log_probability(self, z):
         return jnp.logaddexp(jnp.log(self.flip_rate), self._log_straight(z))
@@ -141,7 +141,11 @@ class Trigonometric(AbstractClassification):
     def value(self, y, f):
         """`2 ln sec(pi (1 - z) / 4)`."""
         angle, beyond = _angle(y * f)
-        return jnp.where(beyond, jnp.inf, -2 * jnp.log(jnp.cos(angle)))
+        # near zero the cosine is one but for rounding, near the wall the sine
+        small = jnp.log1p(-(jnp.sin(jnp.minimum(angle, jnp.pi / 4)) ** 2))
+        return jnp.where(
+            beyond, jnp.inf, -jnp.where(angle < jnp.pi / 4, small, 2 * jnp.log(jnp.cos(angle)))
+        )
 
     def derivative(self, y, f):
         """`-y pi/2 tan(pi (1 - z) / 4)`."""
@@ -173,6 +177,16 @@ def _hazard(z):
     for k in range(32, 1, -1):
         fraction = t + k / fraction
     return jnp.where(far, t + 1 / fraction, hazard), jnp.where(far, 1 / fraction, hazard + near)
+
+
+def _log_cumulative(z):
+    """`ln Phi(z)` to full relative precision, which JAX's own function has not in either tail."""
+    left, right = z < -6, z > 1
+    far = jnp.where(left, z, -6.0)
+    by_hazard = -(far**2) / 2 - jnp.log(2 * jnp.pi) / 2 - jnp.log(_hazard(far)[0])
+    by_complement = jnp.log1p(-jax.scipy.special.ndtr(-jnp.where(right, z, 1.0)))
+    between = jax.scipy.special.log_ndtr(jnp.where(left | right, 0.0, z))
+    return jnp.where(left, by_hazard, jnp.where(right, by_complement, between))
 
 
 def _angle(z):

@@ -246,10 +246,10 @@ def _half(root, factor, covariances):
 @jax.jit
 def _deviation(kernel, known, x, rows, root, factor, correction) -> Float[Array, " m"]:
     if correction is None:
-        some = kernel.matrix(known.at[rows].get(mode="clip"), x, same=False)
+        some = kernel.matrix(x, known.at[rows].get(mode="clip"), same=False).T
         added = 0.0
     else:
-        everything = kernel.matrix(known, x, same=False)
+        everything = kernel.matrix(x, known, same=False).T
         some = everything.at[rows].get(mode="clip")
         added = jnp.sum((correction @ everything) ** 2, axis=0)
     variance = kernel.diagonal(x) - jnp.sum(_half(root, factor, some) ** 2, axis=0) + added

@@ -7,6 +7,7 @@ from ..losses import AbstractPiecewise
 from ._direct import solve_quadratic
 from ._implicit import attach_derivatives as attach_derivatives
 from ._newton import solve_smooth
+from ._optimality import primal_objective as primal_objective
 from ._proximal import solve_piecewise
 from ._types import Options as Options
 from ._types import Problem as Problem

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from .._results import RESULTS
 from ..losses._piecewise import AbstractPiecewise, weighted_compliance
-from ._optimality import largest_residual, piecewise_residual
+from ._optimality import judge_piecewise
 from ._system import reduced_solve
 from ._types import Options, Problem, Solution
 
@@ -48,13 +48,15 @@ def solve_quadratic(problem: Problem, options: Options) -> Solution:
     dual, *per_offset = jax.lax.cond(sound, lambda: plain, lambda: solve(lift, 8))
     offset = jnp.zeros((), dtype)
     if problem.has_offset:
-        offset = jnp.sum(dual) / jnp.sum(per_offset[0])
-        dual = dual - offset * per_offset[0]
+        # once is exact but for rounding, which the sum of very different coefficients magnifies
+        for _ in range(3):
+            change = jnp.sum(dual) / jnp.sum(per_offset[0])
+            dual, offset = dual - change * per_offset[0], offset + change
 
-    residual = piecewise_residual(problem, dual, gram @ dual + offset)
+    verdict = judge_piecewise(problem, options, dual, offset, gram @ dual + offset)
     result = jnp.select(
-        [residual <= largest_residual(problem, options, dual, offset), jnp.isnan(residual)],
+        [verdict.is_solution, jnp.isnan(verdict.residual)],
         [RESULTS.successful, RESULTS.factorization_failed],
         RESULTS.precision_limit,
     )
-    return Solution(dual, offset, counts, result, jnp.array(1), residual)
+    return Solution(dual, offset, counts, result, jnp.array(1), verdict.residual, verdict.gap)

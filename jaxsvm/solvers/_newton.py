@@ -7,18 +7,21 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._results import RESULTS
-from ._optimality import largest_residual, with_offset
+from ._optimality import Verdict, judge_smooth, sharp_rounding_errors
 from ._system import reduced_solve
 from ._types import Options, Problem, Solution, Start
+
+
+_STALL_LIMIT = 60  # steps without progress
 
 
 class _State(NamedTuple):
     beta: Float[Array, " n"]
     offset: Float[Array, ""]
     latent: Float[Array, " n"]  # K beta + offset
-    residual: Float[Array, ""]
+    best: tuple[Float[Array, " n"], Float[Array, ""]]  # coefficients and offset
+    verdict: Verdict  # on the best
     iterations: Int[Array, ""]
-    converged: Bool[Array, ""]
     stalls: Int[Array, ""]
     sound: Bool[Array, ""]
 
@@ -52,7 +55,9 @@ def solve_smooth(problem: Problem, start: Start, options: Options) -> Solution:
         rights = [root * smooth_residual]
         if problem.has_offset:
             rights.append(root)
-        answer, *rest = reduced_solve(gram, root, jnp.ones_like(y), *rights)
+        # relative to the diagonal, so that rounding errors leave the matrix positive definite
+        diagonal = 1 + 4 * y.shape[0] * epsilon * curvatures * jnp.diag(gram)
+        answer, *rest = reduced_solve(gram, root, diagonal, *rights)
         change, offset_change = root * answer - residual, jnp.zeros((), dtype)
         if problem.has_offset:
             per_offset = root * rest[0]
@@ -78,29 +83,36 @@ def solve_smooth(problem: Problem, start: Start, options: Options) -> Solution:
             return ~(rise(distance) <= 1e-4 * distance * slope + noise) & (distance > 1e-12)
 
         distance = jax.lax.while_loop(too_far, lambda t: t / 2, jnp.ones((), dtype))
-        latent = state.latent + distance * latent_change
         beta = state.beta + distance * change
         offset = state.offset + distance * offset_change
-
-        new_residual = beta + weighted(loss.derivative(y, latent))
-        error = with_offset(problem, jnp.max(jnp.abs(gram @ new_residual)), beta)
+        # latent values from scratch: the rounding errors of the way must not hide in what is judged
+        latent = gram @ beta + offset
+        verdict = judge_smooth(problem, options, beta, offset, latent)
+        sound = jnp.all(jnp.isfinite(latent)) & jnp.isfinite(verdict.residual)
+        better = verdict.is_solution | (sound & (verdict.largest_gap < state.verdict.largest_gap))
+        progress = verdict.largest_gap < 0.9 * state.verdict.largest_gap
+        best, best_verdict = jax.tree.map(
+            lambda a, b: jnp.where(better, a, b),
+            ((beta, offset), verdict),
+            (state.best, state.verdict),
+        )
         return _State(
             beta=beta,
             offset=offset,
             latent=latent,
-            residual=error,
+            best=best,
+            verdict=best_verdict,
             iterations=state.iterations + 1,
-            converged=error <= largest_residual(problem, options, beta, offset),
-            stalls=jnp.where(error > 0.9 * state.residual, state.stalls + 1, 0),
-            sound=jnp.all(jnp.isfinite(latent)) & jnp.isfinite(error),
+            stalls=jnp.where(progress, 0, state.stalls + 1),
+            sound=sound,
         )
 
     def unfinished(state):
         return (
-            ~state.converged
+            ~state.verdict.is_solution
             & state.sound
             & (state.iterations < options.max_iterations)
-            & (state.stalls < 60)
+            & (state.stalls < _STALL_LIMIT)
         )
 
     beta, offset = start.dual.astype(dtype), start.offset.astype(dtype)
@@ -115,18 +127,28 @@ def solve_smooth(problem: Problem, start: Start, options: Options) -> Solution:
             beta=beta,
             offset=offset,
             latent=latent,
-            residual=jnp.array(jnp.inf, dtype),
+            best=(beta, offset),
+            verdict=Verdict(*[jnp.array(jnp.inf, dtype)] * 3, jnp.array(False)),
             iterations=jnp.array(0),
-            converged=jnp.array(False),
             stalls=jnp.array(0),
             sound=jnp.array(True),
         ),
     )
+    beta, offset = last.best
+    latent = gram @ beta + offset
+    verdict = jax.lax.cond(
+        last.verdict.is_solution,
+        lambda: last.verdict,
+        lambda: judge_smooth(
+            problem, options, beta, offset, latent, sharp_rounding_errors(problem, beta, offset)
+        ),
+    )
     success = RESULTS.successful if loss.is_convex else RESULTS.local_optimum
     result = jnp.select(
-        [last.converged, ~last.sound, last.stalls >= 60],
-        [success, RESULTS.factorization_failed, RESULTS.precision_limit],
+        [verdict.is_solution, ~last.sound | (last.stalls >= _STALL_LIMIT)],
+        [success, RESULTS.precision_limit],
         RESULTS.iteration_limit,
     )
-    free = weighted(loss.curvature(y, last.latent)) != 0
-    return Solution(last.beta, last.offset, free, result, last.iterations, last.residual)
+    free = weighted(loss.curvature(y, latent)) != 0
+    gap = verdict.gap if loss.is_convex else jnp.full_like(verdict.gap, jnp.nan)
+    return Solution(beta, offset, free, result, last.iterations, verdict.residual, gap)

@@ -1,46 +1,169 @@
-"""When a solution is good enough: its residual against the tolerance and against rounding errors."""
+"""When a point is a solution: its KKT residual and its duality gap, judged against rounding errors.
+
+Both are computed from the point that is returned. The gap is taken at the worst latent values within their
+rounding errors, so a gap that rounding hides does not count as small.
+"""
+
+from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..losses._piecewise import AbstractPiecewise
+from ._system import sparse_product
 from ._types import Options, Problem
 
 
-def rounding_error(
-    problem: Problem, dual: Float[Array, " n"], offset: Float[Array, ""]
-) -> Float[Array, ""]:
-    """The rounding error of a latent value `(K dual)_i + offset`, roughly."""
-    size = jnp.max(jnp.diag(problem.gram)) * jnp.sqrt(dual @ dual) + jnp.abs(offset)
-    return 8 * jnp.finfo(dual.dtype).eps * size
+class Verdict(NamedTuple):
+    """How good a point is.
 
-
-def largest_residual(
-    problem: Problem, options: Options, dual: Float[Array, " n"], offset: Float[Array, ""]
-) -> Float[Array, ""]:
-    """The residual up to which a solution counts as one: what is asked for, or else what is possible.
-
-    The tolerance is in units of the latent function, or of targets that are larger than one.
+    `residual` is the largest violation of the KKT conditions, in units of the latent function. `gap` is the
+    primal minus the dual objective, relative to the primal; `largest_gap` is the same difference at the
+    worst latent values within rounding errors, absolute. `is_solution` tells whether both the residual
+    and the largest gap are as small as they should be.
     """
-    size = jnp.maximum(1.0, jnp.max(jnp.abs(problem.y)))
-    wanted = options.tolerance_in(dual.dtype) * size
-    return jnp.maximum(wanted, rounding_error(problem, dual, offset))
+
+    residual: Float[Array, ""]
+    gap: Float[Array, ""]
+    largest_gap: Float[Array, ""]
+    is_solution: Bool[Array, ""]
 
 
-def with_offset(
-    problem: Problem, residual: Float[Array, ""], dual: Float[Array, " n"]
+def latent_size(problem: Problem) -> Float[Array, ""]:
+    """The natural size of latent values: one for margins, the largest target for a regression."""
+    if problem.loss.is_classifier:
+        return jnp.ones((), problem.gram.dtype)
+    return jnp.max(jnp.where(problem.weights > 0, jnp.abs(problem.y), 0.0))
+
+
+def rounding_errors(
+    problem: Problem, dual: Float[Array, " n"], offset: Float[Array, ""]
+) -> Float[Array, " n"]:
+    """The rounding error of each latent value `(K dual)_i + offset`, roughly; `|K_ij|^2 <= K_ii K_jj`."""
+    deviations = jnp.sqrt(jnp.maximum(jnp.diag(problem.gram), 0))
+    sizes = deviations * jnp.sqrt(jnp.sum((deviations * dual) ** 2)) + jnp.abs(offset)
+    return jnp.finfo(dual.dtype).eps * sizes
+
+
+def sharp_rounding_errors(
+    problem: Problem, dual: Float[Array, " n"], offset: Float[Array, ""]
+) -> Float[Array, " n"]:
+    """The same at the cost of a product: examples far from those with large coefficients have small ones."""
+    sizes = jnp.sqrt(sparse_product(problem.gram**2, dual**2)) + jnp.abs(offset)
+    return jnp.finfo(dual.dtype).eps * sizes
+
+
+def judge_piecewise(
+    problem: Problem,
+    options: Options,
+    dual: Float[Array, " n"],
+    offset: Float[Array, ""],
+    latent: Float[Array, " n"],
+    errors: Float[Array, " n"] | None = None,
+) -> Verdict:
+    """The verdict on coefficients within their bounds, for a piecewise loss.
+
+    The gap is the sum of the gaps in Fenchel's inequality, one for each example, plus what it costs to
+    make the coefficients sum to zero where the offset is free.
+    """
+    loss, y, weights = problem.loss, problem.y, problem.weights
+    assert isinstance(loss, AbstractPiecewise)
+    residual = jnp.max(loss.violation(y, latent, dual, weights))
+    if errors is None:
+        errors = rounding_errors(problem, dual, offset)
+
+    def fenchel(latent):
+        return jnp.where(weights > 0, loss.fenchel_gap(y, latent, dual, weights), 0.0)
+
+    gap = jnp.sum(fenchel(latent))
+    largest_gap = jnp.sum(jnp.maximum(fenchel(latent - errors), fenchel(latent + errors)))
+    tolerance, point = options.tolerance_in(dual.dtype), (dual, offset, latent)
+    return _verdict(problem, options, tolerance, point, residual, gap, largest_gap, errors, dual)
+
+
+def judge_smooth(
+    problem: Problem,
+    options: Options,
+    beta: Float[Array, " n"],
+    offset: Float[Array, ""],
+    latent: Float[Array, " n"],
+    errors: Float[Array, " n"] | None = None,
+) -> Verdict:
+    """The verdict for a smooth loss; of one that is not convex, how far it is from a stationary point.
+
+    Dual coefficients are the slopes at the latent values where the loss is flat compared with the prior, and
+    `beta` where it is steep: there a rounding error of the latent value changes the slope a lot. The gap is
+    Fenchel's for the steep examples, to second order `(beta + w L')^2 / (2 w L'')`, plus
+    `1/2 (beta - dual)' K (beta - dual)` for the flat ones.
+    """
+    loss, y, weights = problem.loss, problem.y, problem.weights
+    counts = weights > 0
+    if errors is None:
+        errors = rounding_errors(problem, beta, offset)
+    slopes = jnp.where(counts, weights * loss.derivative(y, latent), 0.0)
+    curvatures = jnp.where(counts, weights * jnp.abs(loss.curvature(y, latent)), 0.0)
+    misfit = beta + slopes
+    steep = curvatures * jnp.diag(problem.gram) > 1
+    flat_misfit = jnp.where(steep, 0.0, misfit)
+    smooth = problem.gram @ flat_misfit
+    flat_gap = jnp.maximum(flat_misfit @ smooth, 0) / 2
+    # the change of the latent value that would give a steep example its coefficient
+    shift = jnp.where(steep, jnp.abs(misfit) / jnp.where(steep, curvatures, 1.0), 0.0)
+    gap = flat_gap + jnp.sum(curvatures * shift**2) / 2
+    largest_gap = flat_gap + jnp.sum(jnp.where(steep, curvatures * (shift + errors) ** 2, 0.0)) / 2
+    residual = jnp.maximum(jnp.max(jnp.abs(smooth)), jnp.max(shift))
+    dual = jnp.where(steep, beta, -slopes)
+    # one step of Newton's method more squares the error
+    tolerance, point = 0.01 * options.tolerance_in(beta.dtype), (beta, offset, latent)
+    return _verdict(problem, options, tolerance, point, residual, gap, largest_gap, errors, dual)
+
+
+def _verdict(
+    problem, options, tolerance, point, residual, gap, largest_gap, errors, dual
+) -> Verdict:
+    beta, offset, latent = point
+    dtype = beta.dtype
+    size = latent_size(problem)
+    primal = primal_objective(problem, beta, offset, latent)
+    at_zero = primal_objective(problem, jnp.zeros_like(beta), 0.0, jnp.zeros_like(latent))
+    at_zero = jnp.where(jnp.isfinite(at_zero), jnp.abs(at_zero), 0.0)
+    epsilon = jnp.finfo(dtype).eps
+    if problem.has_offset:
+        # `sum(dual) = 0`, relative to the coefficients and in units of the latent function
+        excess, total = jnp.abs(jnp.sum(dual)), jnp.sum(jnp.abs(dual))
+        matters = excess * size > epsilon * at_zero  # a bounded loss has next to no slopes far away
+        relative_excess = jnp.where(matters, excess / jnp.where(matters, total, 1.0), 0.0)
+        residual = jnp.maximum(residual, 2 * size * relative_excess)
+        largest_gap = largest_gap + excess * size
+    # no one can tell losses apart that differ by the rounding errors of a latent value of unit size
+    noise = 64 * epsilon * at_zero
+    certainty = options.gap_tolerance_in(dtype)
+    allowed_gap = certainty * jnp.abs(primal) + noise
+    # rounding errors excuse a residual, but none that a user would see, however small the gap
+    excused = jnp.minimum(8 * jnp.max(errors), options.visible_in(dtype) * size)
+    allowed = jnp.maximum(tolerance * size, excused)
+    relative = jnp.where(gap == 0, 0.0, gap / jnp.where(primal == 0, 1.0, jnp.abs(primal)))
+    is_solution = (residual <= allowed) & (largest_gap <= allowed_gap)
+    return Verdict(residual, relative, largest_gap, is_solution)
+
+
+def primal_objective(problem: Problem, dual, offset, latent) -> Float[Array, ""]:
+    """`sum_i w_i L(y_i, f_i) + 1/2 f' K^-1 f`, where `f = K dual` apart from the offset."""
+    counts = problem.weights > 0
+    losses = jnp.where(counts, problem.weights * problem.loss.value(problem.y, latent), 0.0)
+    return jnp.sum(losses) + dual @ (latent - offset) / 2
+
+
+def best_offset(
+    problem: Problem, dual: Float[Array, " n"], product: Float[Array, " n"], offset
 ) -> Float[Array, ""]:
-    """The residual together with that of `sum(dual) = 0`, which a free offset asks for."""
-    if not problem.has_offset:
-        return residual
-    return jnp.maximum(residual, jnp.abs(jnp.sum(dual)) * jnp.mean(jnp.diag(problem.gram)))
+    """The offset with the smallest KKT residual for these coefficients; `product` is `K dual`.
 
-
-def piecewise_residual(
-    problem: Problem, dual: Float[Array, " n"], latent: Float[Array, " n"]
-) -> Float[Array, ""]:
-    """The largest violation of the KKT conditions of a piecewise loss."""
+    Each example leaves an interval of offsets. Where no example is free the intervals usually share more
+    than a point: then every offset in that range is optimal, and this is its middle.
+    """
     loss = problem.loss
     assert isinstance(loss, AbstractPiecewise)
-    violation = loss.violation(problem.y, latent, dual, problem.weights)
-    return with_offset(problem, jnp.max(violation), dual)
+    low, high = loss.latent_range(problem.y, dual, problem.weights)
+    low, high = jnp.max(low - product), jnp.min(high - product)
+    return jnp.where(jnp.isfinite(low) & jnp.isfinite(high), low / 2 + high / 2, offset)

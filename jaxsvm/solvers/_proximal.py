@@ -26,7 +26,14 @@ from jaxtyping import Array, Bool, Float, Int
 from .._results import RESULTS
 from ..losses._piecewise import AbstractPiecewise, weighted_bound, weighted_compliance
 from ._coordinate import coordinate_descent
-from ._optimality import largest_residual, piecewise_residual, rounding_error
+from ._optimality import (
+    Verdict,
+    best_offset,
+    judge_piecewise,
+    latent_size,
+    rounding_errors,
+    sharp_rounding_errors,
+)
 from ._system import reduced_solve, sparse_product
 from ._types import Options, Problem, Solution, Start
 
@@ -51,8 +58,10 @@ class _State(NamedTuple):
     stage_steps: Int[Array, ""]
     jumps: Int[Array, ""]  # left; zero in a stage
     now: _Point
-    best: Solution
-    converged: Bool[Array, ""]
+    best: _Point
+    verdict: Verdict  # on the best point
+    residual: Float[Array, ""]  # the lowest so far
+    iterations: Int[Array, ""]
     stalls: Int[Array, ""]
     failures: Int[Array, ""]
 
@@ -76,7 +85,11 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
     bound = weighted_bound(loss, weights, dtype)
     lower = -bound if loss.is_two_sided else jnp.minimum(0, y * bound)
     upper = bound if loss.is_two_sided else jnp.maximum(0, y * bound)
-    size = jnp.maximum(1.0, jnp.max(jnp.abs(y)))
+    size = latent_size(problem)
+    # the coefficients that the examples can have, or need
+    reach = jnp.minimum(bound, size / amplitude)
+    smallest = jnp.min(jnp.where(reach > 0, reach, jnp.inf))
+    offset_variance = jnp.maximum(amplitude, size / smallest)  # free, also for the lightest example
     smallest_step = 4 * max(examples, 64) * epsilon * amplitude
 
     def next_step(step, floor):
@@ -84,29 +97,34 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
         # where the loss's own compliance is larger than the step, the step is not needed
         return jnp.where(stiffest >= 10 * step, 0.0, step).astype(dtype)
 
-    def residual_of(point):
-        """The KKT residual of a point, and whether it is as small as it can or should be."""
-        residual = piecewise_residual(problem, point.beta, point.latent)
-        return residual, residual <= largest_residual(problem, options, point.beta, point.offset)
+    def judge(point, errors=None):
+        return judge_piecewise(problem, options, *point, errors)
 
     def is_free(beta):
         magnitude = jnp.abs(beta)
         inside = magnitude < bound
         return inside & (magnitude > 0) if loss.has_flat_zone else inside
 
-    def keep_best(best, point, residual):
-        better = residual < best.residual
-        return better, best._replace(
-            dual=jnp.where(better, point.beta, best.dual),
-            offset=jnp.where(better, point.offset, best.offset),
-            residual=jnp.where(better, residual, best.residual),
+    def keep_best(state, verdict, allowed=True):
+        """The better of the best point so far and the one reached."""
+        better = allowed & (verdict.largest_gap < state.verdict.largest_gap)
+        better |= allowed & verdict.is_solution
+        return better, state._replace(
+            best=_choose(better, state.now, state.best),
+            verdict=_choose(better, verdict, state.verdict),
+            residual=jnp.where(allowed, jnp.fmin(state.residual, verdict.residual), state.residual),
         )
 
-    def direction(now, dual, free, step, center, variance):
+    def direction(now, dual, free, step, center, variance, near):
         """Newton's change of the point: free examples on their piece, the others at their bounds."""
         away = jnp.where(free, 0.0, now.beta - dual)
         pieces = compliance + step
-        gap = loss.target(y, dual) + step * center.beta - pieces * now.beta - now.latent
+        target = loss.target(y, dual)
+        if loss.shape().compliance is None and loss.has_flat_zone:
+            # at a kink, aim for the side where a rounding error costs less
+            errors = rounding_errors(problem, now.beta, now.offset)
+            target += jnp.where(near, 2.5 * loss.cheaper_side(y, dual, bound) * errors, 0.0)
+        gap = target + step * center.beta - pieces * now.beta - now.latent
         rights = [jnp.where(free, gap + sparse_product(gram, away), 0.0)]
         if problem.has_offset:
             rights.append(free.astype(dtype))
@@ -120,23 +138,24 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
             change = change - offset_change * per_offset[0]
         return change, offset_change
 
-    def after_jump(state, residual, small):
-        """End here if this is the solution; after the last jump go back to the center."""
+    def after_jump(state, verdict):
+        """After the last jump go back to the center, unless the jump led to the solution."""
+        residual = state.residual
         inside = jnp.all((state.now.beta >= lower) & (state.now.beta <= upper))
-        converged = inside & small
-        _, best = keep_best(state.best, state.now, jnp.where(converged, residual, jnp.inf))
+        _, state = keep_best(state, verdict, inside)
         # a jump that makes matters worse is the first of a cycle
-        left = jnp.where(residual < state.best.residual, state.jumps - 1, 0)
-        back = (left == 0) & ~converged
-        return state._replace(
-            jumps=left, now=_choose(back, state.center, state.now), best=best, converged=converged
-        )
+        left = jnp.where(verdict.residual < residual, state.jumps - 1, 0)
+        back = (left == 0) & ~state.verdict.is_solution
+        return state._replace(jumps=left, now=_choose(back, state.center, state.now))
 
-    def after_stage(state, residual, small):
+    def after_stage(state, verdict):
         """Take the stage's solution as the next center."""
-        better, best = keep_best(state.best, state.now, residual)
         stuck = state.stage_steps >= _STAGE_LIMIT
-        stalled = (state.step <= state.floor) & (residual > 0.5 * state.best.residual)
+        stalled = (state.step <= state.floor) & ~(
+            (verdict.largest_gap < 0.5 * state.verdict.largest_gap)
+            | (verdict.residual < 0.5 * state.residual)
+        )
+        better, state = keep_best(state, verdict)
         factor = jnp.where(state.stage_steps <= 2, 0.01, 0.1)
         step = jnp.where(stuck, jnp.maximum(10 * state.step, long_step), factor * state.step)
         return state._replace(
@@ -144,8 +163,6 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
             step=next_step(step, state.floor),
             stage_steps=jnp.zeros_like(state.stage_steps),
             jumps=jnp.where(stuck, 0, _STAGE_JUMPS),
-            best=best,
-            converged=small,
             stalls=jnp.where(stalled | stuck, state.stalls + 1, jnp.where(better, 0, state.stalls)),
         )
 
@@ -154,18 +171,19 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
         # a jump sorts the examples as a long step from here would, and solves with a short one
         step = jnp.where(jumping, next_step(0.0, state.floor), state.step)
         center = _choose(jumping, now, state.center)
-        reach = jnp.where(jumping, amplitude, step)
-        variance = jnp.where(jumping, 1e9, 1e3) * amplitude
+        length = jnp.where(jumping, amplitude, step)
+        variance = jnp.where(jumping, 1e9, 1e3) * offset_variance
 
         def respond(latent):
-            return loss.respond(y, latent - reach * center.beta, compliance + reach, bound)
+            return loss.respond(y, latent - length * center.beta, compliance + length, bound)
 
         dual, free = respond(now.latent)
         if warm:  # begin with the sets of the start
-            first = state.best.iterations == 0
+            first = state.iterations == 0
             dual = jnp.where(first, now.beta, dual)
             free = jnp.where(first, is_free(now.beta), free)
-        beta_change, offset_change = direction(now, dual, free, step, center, variance)
+        near = jumping & (state.residual <= 0.1 * options.gap_tolerance_in(dtype) * size)
+        beta_change, offset_change = direction(now, dual, free, step, center, variance, near)
         # along a jump nobody looks at the latent values, and a vector of zeros costs nothing
         along = sparse_product(gram, jnp.where(jumping, 0.0, beta_change))
         change = _Point(beta_change, offset_change, along + offset_change)
@@ -193,15 +211,17 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
             # latent values anew: the rounding errors of a long way, such as that of a jump with a
             # singular matrix, must not hide in what is judged
             clipped = jnp.where(moved_free, jnp.clip(moved.beta, lower, upper), moved_dual)
+            if problem.has_offset:
+                clipped = _balanced(clipped, moved_free)
             beta = jnp.where(jumping, jnp.where(free, moved.beta, dual), clipped)
             return _Point(beta, moved.offset, sparse_product(gram, beta) + moved.offset)
 
         reached = state._replace(
             now=jax.lax.cond(jumping | ended, end, lambda: moved), stage_steps=steps
         )
-        residual, small = residual_of(reached.now)
-        after = _choose(jumping, after_jump(reached, residual, small), reached)
-        after = _choose(ended, after_stage(reached, residual, small), after)
+        verdict = judge(reached.now)
+        after = _choose(jumping, after_jump(reached, verdict), reached)
+        after = _choose(ended, after_stage(reached, verdict), after)
         # a factorization that fails ends the jumps, or else asks for larger steps from here on
         floor = jnp.where(jumping, state.floor, 10 * jnp.maximum(state.step, state.floor))
         retry = state._replace(
@@ -212,12 +232,12 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
             failures=state.failures + jnp.where(jumping, 0, 1),
         )
         after = _choose(sound, after, retry)
-        return after._replace(best=after.best._replace(iterations=state.best.iterations + 1))
+        return after._replace(iterations=state.iterations + 1)
 
     def unfinished(state):
         return (
-            ~state.converged
-            & (state.best.iterations < options.max_iterations)
+            ~state.verdict.is_solution
+            & (state.iterations < options.max_iterations)
             & (state.stalls < _STALL_LIMIT)
             & (state.failures < _FAILURE_LIMIT)
         )
@@ -229,11 +249,12 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
     offset = start.offset.astype(dtype)
     latent = sparse_product(gram, dual) + offset
     if not warm:
-        penalty = amplitude if problem.has_offset else jnp.zeros((), dtype)
+        penalty = jnp.maximum(amplitude, size / jnp.sum(reach))
+        penalty = penalty if problem.has_offset else jnp.zeros((), dtype)
         dual, latent = coordinate_descent(problem, dual, latent, penalty, examples, 1e-3 * size)
         offset = offset + penalty * jnp.sum(dual)
     # a first step with which a stage can move each latent value by a tenth of the margin
-    largest = jnp.maximum(jnp.max(jnp.abs(dual)), 1e-6 / amplitude)
+    largest = jnp.maximum(jnp.max(jnp.abs(dual)), 1e-6 * size / amplitude)
     long_step = next_step(jnp.minimum(0.1 * amplitude, 0.1 * size / largest), smallest_step)
     first_step = long_step
     if (
@@ -242,7 +263,7 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
         direct = next_step(0.0, smallest_step)
         first_step = jnp.where(direct == 0, direct, long_step)
     point = _Point(dual, offset, latent)
-    residual, converged = residual_of(point)
+    verdict = judge(point)
     initial = _State(
         center=point,
         step=first_step,
@@ -250,31 +271,52 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
         stage_steps=jnp.array(0),
         jumps=jnp.array(_WARM_JUMPS if warm else 0),
         now=point,
-        best=Solution(
-            dual=dual,
-            offset=offset,
-            free=jnp.zeros(examples, bool),
-            result=jnp.array(0),
-            iterations=jnp.array(0),
-            residual=residual,
-        ),
-        converged=converged,
+        best=point,
+        verdict=verdict,
+        residual=verdict.residual,
+        iterations=jnp.array(0),
         stalls=jnp.array(0),
         failures=jnp.array(0),
     )
     last = jax.lax.while_loop(unfinished, body, initial)
     best = last.best
-    # where rounding errors stopped the method, a residual of their size is all one can have
-    attained = best.residual <= max(8, examples**0.5) * rounding_error(
-        problem, best.dual, best.offset
+    # where the quick estimate of rounding errors is too large, the sharp one decides
+    verdict = jax.lax.cond(
+        last.verdict.is_solution,
+        lambda: last.verdict,
+        lambda: judge(best, sharp_rounding_errors(problem, best.beta, best.offset)),
     )
+    if problem.has_offset:
+        product = best.latent - best.offset
+        middle = best_offset(problem, best.beta, product, best.offset)
+        centered = _Point(best.beta, middle, product + middle)
+        other = judge(centered)
+        better = other.is_solution | (other.largest_gap <= verdict.largest_gap)
+        best, verdict = _choose(better, (centered, other), (best, verdict))
     indefinite = (last.floor > 10 * epsilon**0.5 * amplitude) | (last.failures >= _FAILURE_LIMIT)
     result = jnp.select(
-        [indefinite, last.converged | attained, last.stalls >= _STALL_LIMIT],
-        [RESULTS.factorization_failed, RESULTS.successful, RESULTS.precision_limit],
+        [verdict.is_solution, indefinite, last.stalls >= _STALL_LIMIT],
+        [RESULTS.successful, RESULTS.factorization_failed, RESULTS.precision_limit],
         RESULTS.iteration_limit,
     )
-    return best._replace(free=is_free(best.dual), result=result)
+    return Solution(
+        dual=best.beta,
+        offset=best.offset,
+        free=is_free(best.beta),
+        result=result,
+        iterations=last.iterations,
+        residual=verdict.residual,
+        gap=verdict.gap,
+    )
+
+
+def _balanced(dual, free) -> Float[Array, " n"]:
+    """Coefficients that nearly sum to zero made to do so, by shrinking the free ones of one sign."""
+    excess = jnp.sum(dual)
+    side = free & (dual * excess > 0)
+    on_side = jnp.sum(jnp.where(side, jnp.abs(dual), 0.0))
+    share = jnp.abs(excess) / jnp.where(on_side > 0, on_side, 1.0)
+    return jnp.where(side & (share < 0.01), dual * (1 - share), dual)
 
 
 def _choose(condition, yes, no):

@@ -34,7 +34,7 @@ class Solution(NamedTuple):
     """Where a solver ended: no derivatives are known of it.
 
     `dual` coefficients and `offset`; which examples are `free`; `result`, a code of `jaxsvm.RESULTS`;
-    `iterations` it took, and the KKT `residual`.
+    `iterations` it took; the KKT `residual`, and the duality `gap` relative to the primal objective.
     """
 
     dual: Float[Array, " n"]
@@ -43,6 +43,7 @@ class Solution(NamedTuple):
     result: Int[Array, ""]
     iterations: Int[Array, ""]
     residual: Float[Array, ""]
+    gap: Float[Array, ""]
 
 
 class Options(NamedTuple):
@@ -58,6 +59,24 @@ class Options(NamedTuple):
 
         **Returns:** a number.
         """
-        if self.tolerance is not None:
-            return self.tolerance
-        return 1e-10 if dtype == jnp.float64 else 2e-6
+        return _default_tolerance(dtype) if self.tolerance is None else self.tolerance
+
+    def gap_tolerance_in(self, dtype) -> float:
+        """The duality gap that is asked for, relative to the primal objective.
+
+        By default 1e-6 in float64 and 1e-3 in float32; it changes in proportion to the tolerance.
+
+        **Arguments:** `dtype`, of the numbers.
+
+        **Returns:** a number.
+        """
+        usual = 1e-6 if dtype == jnp.float64 else 1e-3
+        return usual * self.tolerance_in(dtype) / _default_tolerance(dtype)
+
+    def visible_in(self, dtype) -> float:
+        """The KKT residual, relative to the size of latent values, that rounding errors do not excuse."""
+        return 1e-4 if dtype == jnp.float64 else 1e-2
+
+
+def _default_tolerance(dtype) -> float:
+    return 1e-10 if dtype == jnp.float64 else 2e-6

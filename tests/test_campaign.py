@@ -1,0 +1,96 @@
+"""A success deserves its name: random problems from trivial to hopeless, judged in NumPy.
+
+`python tests/campaign.py` runs the long form.
+"""
+
+import campaign
+import numpy as np
+import pytest
+import reference
+
+import jaxsvm as jsvm
+
+
+@pytest.mark.parametrize("dtype, problems", [("float64", 2000), ("float32", 1000)])
+def test_no_success_is_wrong_and_failures_are_few(dtype, problems):
+    verdicts = campaign.campaign(problems, dtype, seed=1, quick=True)
+    everything = [verdict for some in verdicts.values() for verdict in some]
+    assert len(everything) == problems
+    wrong = {loss: [v for v in some if campaign.is_wrong(v, dtype)] for loss, some in verdicts.items()}
+    assert not any(wrong.values()), wrong
+    failed = sum(not campaign.is_success(v) for v in everything)
+    assert failed <= {"float64": 0.05, "float32": 0.25}[dtype] * problems
+
+
+def test_the_judge_knows_a_solution_from_its_neighbours():
+    rng = np.random.default_rng(0)
+    for loss in campaign.VALUE:
+        for offset in (False, True):
+            problems = campaign.random_problems(loss, offset, (13, 2), 1, 7, "float64")
+            x = rng.normal(size=(13, 2))
+            y = problems.y[0] if loss in campaign.CLASSIFIERS else np.sin(x[:, 0])
+            parameters = {"C": 2.0, "epsilon": 0.1, "beta": 0.3, "noise_variance": 0.5, "flip_rate": 0.1}
+            parameters = {name: parameters[name] for name in problems.parameters}
+            model = jsvm.KernelMachine(
+                jsvm.kernels.RBF(1.5, 2.0), getattr(jsvm.losses, loss)(**parameters), offset
+            )
+            fitted = jsvm.fit(model, x, y)
+            known = (loss, offset, x, y, np.ones(13), 1.5, 2.0, parameters)
+            dual, b = np.asarray(fitted.dual), float(fitted.offset)
+            assert campaign.relative_gap(*known, dual, b, "float64") < 1e-9, loss
+            assert campaign.relative_gap(*known, 0.9 * dual, b, "float64") > 1e-5, loss
+            if offset:
+                assert campaign.relative_gap(*known, dual, b + 0.1, "float64") > 1e-5, loss
+
+
+def test_hopeless_precision_is_reported():
+    """Coefficients of 1e4 times an amplitude of 100: in float32 a margin of one is a rounding error."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 2)).astype("float32")
+    y = np.sign(x[:, 0] + 0.5 * rng.normal(size=40)).astype("float32")
+    y[:2] = [1, -1]
+    model = jsvm.KernelMachine(jsvm.kernels.RBF(2.0, 100.0), jsvm.losses.Hinge(1e4))
+    with campaign.jax.enable_x64(False):
+        model = jsvm.KernelMachine(jsvm.kernels.RBF(2.0, 100.0), jsvm.losses.Hinge(1e4))
+        single = jsvm.fit(model, x, y, throw=False)
+    assert int(single.result) == jsvm.RESULTS.precision_limit
+    double = jsvm.fit(
+        jsvm.KernelMachine(jsvm.kernels.RBF(2.0, 100.0), jsvm.losses.Hinge(1e4)),
+        x.astype(float),
+        y.astype(float),
+    )
+    gram = reference.rbf(x.astype(float), 2.0, 100.0, 0.0)
+    assert reference.hinge_violation(gram, y, np.asarray(double.dual), 1e4) < 1e-7
+
+
+def test_a_hopeless_regression_is_reported():
+    rng = np.random.default_rng(4)
+    x = 1e5 * rng.normal(size=(100, 2))
+    y = 1e4 * (np.sin(3 * x[:, 0]) + 0.1 * rng.normal(size=100))
+    model = jsvm.KernelMachine(jsvm.kernels.Linear(24.0), jsvm.losses.Huber(1e4, 0.01))
+    fitted = jsvm.fit(model, x, y, weights=np.full(100, 1e5), throw=False)
+    assert int(fitted.result) == jsvm.RESULTS.precision_limit or fitted.stats.duality_gap < 1e-6
+
+
+@pytest.mark.parametrize("variance, C", [(1e-4, 1e-8), (1e-3, 1e-4), (1.0, 1e-3)])
+def test_a_free_offset_is_right_however_small_the_penalty(variance, C):
+    """With 14 labels against 6 and a weak penalty the offset serves the majority: the objective is 12 C."""
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    y = np.where(np.arange(20) < 14, 1.0, -1.0)
+    model = jsvm.KernelMachine(jsvm.kernels.RBF(1.0, variance), jsvm.losses.Hinge(C), offset=True)
+    fitted = jsvm.fit(model, x, y)
+    assert float(fitted.stats.objective) / C == pytest.approx(12, rel=20 * variance * C + 1e-9)
+    assert float(fitted.offset) == pytest.approx(1, abs=20 * variance * C + 1e-9)
+    assert abs(float(np.sum(fitted.dual))) <= 1e-9 * C
+
+
+def test_of_many_optimal_offsets_the_middle_one_is_taken():
+    """As many labels of each kind and a weak penalty: all examples are at their bounds."""
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    y = np.where(np.arange(20) < 10, 1.0, -1.0)
+    model = jsvm.KernelMachine(jsvm.kernels.RBF(1.0), jsvm.losses.Hinge(0.01), offset=True)
+    fitted = jsvm.fit(model, x, y)
+    assert np.all(fitted.bound)
+    product = reference.rbf(x, 1.0, 1.0, 0.0) @ np.asarray(fitted.dual)
+    high, low = np.min(1 - product[y > 0]), np.max(-1 - product[y < 0])
+    assert float(fitted.offset) == pytest.approx((low + high) / 2, abs=1e-12)
