@@ -172,6 +172,31 @@ def test_priors_are_densities():
     np.testing.assert_allclose(jnp.trapezoid(cauchy, grid), np.pi, rtol=1e-4)
 
 
+class Step(criteria.AbstractCriterion):
+    """A criterion that falls from 2 to 1 as the second relevance passes one half, and is flat elsewhere."""
+
+    def check(self, model, x, y):
+        pass
+
+    def evaluate(self, model, x, y, weights, memory=None):
+        relevances = priors.relevance(jsvm.parameters(model)["kernel.lengthscale"])
+        value = 2 - jax.nn.sigmoid(40 * (relevances[1] - 0.5))
+        return evaluation(value, jnp.asarray(int(jsvm.RESULTS.successful)), memory)
+
+
+@pytest.mark.parametrize("weights", [{}, {"zeta": 3.0, "xi": 0.5}], ids=["integrated", "given"])
+def test_pruning_keeps_an_input_whose_loss_would_make_things_worse(data, weights):
+    """At a relevance of zero all inputs look useless; without the second one the criterion doubles."""
+    # the least relevant input is tried first
+    kernel = kernels.RBF(1 / jnp.sqrt(2 * jnp.array([1.0, 0.8, 2.0])))
+    model = jsvm.KernelMachine(kernel, losses.LeastSquares(), offset=True)
+    criterion = Regularized(
+        Step(), priors.Laplace(), "kernel.lengthscale", priors.relevance, **weights
+    )
+    _, pruned = criteria.prune(criterion, model, *data)
+    np.testing.assert_array_equal(pruned, [True, False, True])
+
+
 def test_pruning_switches_noise_off_and_keeps_what_matters():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 5))
