@@ -5,13 +5,14 @@ from typing import Any
 import numpy as np
 
 from ._parameters import parameters
+from .evidence import Ascent
 from .fit import Fit
 from .machine import KernelMachine
 from .selection import Selection
 
 
 def relevance(
-    model: KernelMachine | Fit | Selection, *, parameter: str | None = None
+    model: KernelMachine | Fit | Selection | Ascent, *, parameter: str | None = None
 ) -> np.ndarray:
     """The relevance `1 / lengthscale^2` of each input, relative to the largest one.
 
@@ -19,8 +20,8 @@ def relevance(
 
     **Arguments:**
 
-    - `model`: a kernel machine with one lengthscale for each input, a `Fit`, or a `Selection` (its best
-      model).
+    - `model`: a kernel machine with one lengthscale for each input, a `Fit`, or the outcome of `select` or
+      `evidence_ascent` (its best model).
     - `parameter`: which lengthscales, dotted as in `jaxsvm.parameters`, where the model has several such
       vectors.
 
@@ -32,11 +33,12 @@ def relevance(
     >>> jsvm.relevance(three).round(3).tolist()
     [1.0, 0.25, 0.01]
     """
-    if isinstance(model, Fit | Selection):
+    if isinstance(model, Fit | Selection | Ascent):
         model = model.model
     if not isinstance(model, KernelMachine):
         raise TypeError(
-            f"`model` must be a KernelMachine, a Fit or a Selection, not {type(model).__name__}"
+            "`model` must be a KernelMachine, a Fit, a Selection or an Ascent, not "
+            f"{type(model).__name__}"
         )
     lengthscale = _vector(lengthscales(model), parameter)
     return (lengthscale.min() / lengthscale) ** 2  # in this form it cannot overflow

@@ -273,6 +273,15 @@ def test_relevance(selection):
     assert list(bars(plot.relevance(tiny)).values()) == [1.0, 0.0, 0.0]
 
 
+def test_relevance_of_an_ascent():
+    ascent = jsvm.evidence_ascent(
+        MODEL, X, Y, key=jax.random.key(0), rank=None, max_steps=1, chains=2, draws=20, warmup=5,
+        first_warmup=20,
+    )  # fmt: skip
+    np.testing.assert_array_equal(jsvm.relevance(ascent), jsvm.relevance(ascent.model))
+    assert bars(plot.relevance(ascent)) == bars(plot.relevance(ascent.model))
+
+
 def test_relevance_of_a_fit_with_several_lengthscales(hinge_fit):
     assert bars(plot.relevance(hinge_fit)) == bars(plot.relevance(MODEL))
     both = jsvm.KernelMachine(MODEL.kernel + kernels.Matern32(jnp.ones(3)), losses.Hinge())
