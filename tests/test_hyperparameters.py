@@ -179,7 +179,7 @@ def test_bad_input(posterior):
         sample(jsvm.freeze(MODEL, "kernel"))
     with pytest.raises(TypeError, match="`prior` must be a function of a model"):
         sample(prior=2.0)
-    with pytest.raises(ValueError, match="`warmup` must be an integer, at least 20, but is 3"):
+    with pytest.raises(ValueError, match="`warmup` must be an integer of at least 20, but is 3"):
         sample(warmup=3)
     with pytest.raises(ValueError, match='`start` must be "select" or "model"'):
         sample(start="best")

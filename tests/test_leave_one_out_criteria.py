@@ -373,9 +373,9 @@ def test_errors():
     lonely = np.where(np.arange(N) == 3, 1.0, -1.0)
     with pytest.raises(ValueError, match="one class has a single example"):
         LeaveOneOut()(machine(losses.Hinge, True), X, lonely)
-    with pytest.raises(ValueError, match="two folds at least"):
+    with pytest.raises(ValueError, match="`folds` must be an integer of at least 2"):
         CrossValidation(1)
-    with pytest.raises(ValueError, match="two folds at least"):
+    with pytest.raises(ValueError, match="at least two folds"):
         CrossValidation(assignment=np.zeros(N, int))
     with pytest.raises(ValueError, match="vector of integers"):
         CrossValidation(assignment=np.linspace(0, 1, N))

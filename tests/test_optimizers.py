@@ -118,7 +118,7 @@ def test_lbfgs_shortens_its_steps_however_steep_the_function():
 
 
 def test_bad_walks():
-    with pytest.raises(ValueError, match="`factor` must be greater than one"):
+    with pytest.raises(ValueError, match="`factor` must be a finite number above 1"):
         GreedyWalk(factor=0.9)
     with pytest.raises(ValueError, match="`step` must be positive"):
         GreedyWalk(step=0.0)

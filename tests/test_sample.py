@@ -213,7 +213,7 @@ def test_bad_input_is_refused():
     offset = jsvm.KernelMachine(KERNEL, jsvm.losses.Hinge(), offset=True)
     with pytest.raises(ValueError, match="free, unpenalized offset"):
         sample(offset, X, Y, key=key)
-    with pytest.raises(ValueError, match="`draws` must be an integer of at least 1"):
+    with pytest.raises(ValueError, match="`draws` must be a positive integer"):
         sample(HINGE, X, Y, key=key, draws=0)
     with pytest.raises(TypeError, match="`method` must be"):
         sample(HINGE, X, Y, key=key, method="hmc")  # pyright: ignore[reportArgumentType]

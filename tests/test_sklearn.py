@@ -277,8 +277,8 @@ def test_errors_in_words(classifier):
     for settings_, words in (
         ({"kernel": "rbff"}, "`kernel` must be one of rbf"),
         ({"ard": "maybe"}, '`ard` must be True, False or "auto"'),
-        ({"restarts": 0}, "`restarts` must be a positive whole number"),
-        ({"max_iter": 1.5}, "`max_iter` must be a positive whole number"),
+        ({"restarts": 0}, "`restarts` must be a positive integer"),
+        ({"max_iter": 1.5}, "`max_iter` must be a positive integer"),
         ({"tol": -1}, "`tol` must be positive"),
         ({"max_examples": 3}, "`max_examples` must be at least 10"),
     ):

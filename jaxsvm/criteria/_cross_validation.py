@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._errors import is_traced
+from .._options import check_count
 from ..fit import fit_gram
 from ..machine import KernelMachine
 from ..solvers import Problem, Start, attach_derivatives
@@ -61,8 +62,9 @@ class CrossValidation(AbstractCriterion):
                 )
             different, places = np.unique(labels, return_inverse=True)
             folds, assignment = len(different), jnp.asarray(places)
-        if not folds >= 2:
-            raise ValueError(f"cross-validation needs two folds at least, but there are {folds}")
+            if folds < 2:
+                raise ValueError("`assignment` must name at least two folds, but has one")
+        check_count("folds", folds, 2)
         self.folds = int(folds)
         self.scoring = score
         self.key = key

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._options import check_number
 from ..fit import Fit
 from ..losses import AbstractPiecewise, Hinge, SquaredHinge
 from ..losses._piecewise import weighted_bound, weighted_compliance
@@ -46,10 +47,9 @@ class LaplaceEvidence(AbstractFitCriterion):
     kwok: float | None = eqx.field(static=True)
 
     def __init__(self, smoothing: float = 0.1, kwok: float | None = None):
-        if not smoothing >= 0:
-            raise ValueError(f"`smoothing` must be zero or positive, but is {smoothing}")
-        if kwok is not None and not kwok > 0:
-            raise ValueError(f"`kwok` must be positive, but is {kwok}")
+        check_number("smoothing", smoothing, least=0)
+        if kwok is not None:
+            check_number("kwok", kwok, above=0)
         self.smoothing = float(smoothing)
         self.kwok = None if kwok is None else float(kwok)
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._errors import is_traced
+from .._options import check_count
 from ..fit import fit_gram
 from ..solvers import Start
 from . import scores
@@ -33,8 +34,7 @@ class LeaveOneOut(AbstractCriterion):
 
     def __init__(self, score: str | Callable = "error", batch_size: int = 1):
         scores.by_name(score)
-        if not batch_size >= 1:
-            raise ValueError(f"`batch_size` must be one at least, but is {batch_size}")
+        check_count("batch_size", batch_size)
         self.scoring = score
         self.batch_size = int(batch_size)
 

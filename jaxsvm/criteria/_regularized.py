@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._errors import as_weights
+from .._options import check_number
 from .._parameters import matching, parameters, replace
 from .._results import RESULTS
 from ..machine import KernelMachine
@@ -68,8 +69,8 @@ class Regularized(AbstractCriterion):
         if not callable(prior) and not isinstance(prior, AbstractPrior):
             raise TypeError("`prior` must be one of `criteria.priors`, or a function of the values")
         for name, weight in (("zeta", zeta), ("xi", xi)):
-            if weight is not None and not weight > 0:
-                raise ValueError(f"`{name}` must be positive, but is {weight}")
+            if weight is not None:
+                check_number(name, weight, above=0)
         plain = not isinstance(prior, AbstractPrior)
         self.criterion = criterion
         self.prior = prior

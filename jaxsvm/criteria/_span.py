@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._options import check_number
 from ..fit import Fit
 from ..losses import SquaredHinge
 from ..losses._piecewise import weighted_compliance
@@ -25,7 +26,8 @@ class Span(AbstractFitCriterion):
     With a free offset the vectors of the span sum to zero, which borders the matrices by a row of ones.
 
     **Arguments:** `smoothed`, whether to smooth; `c1`, the steepness of the step; `c2`, its shift; `eta`,
-    the smoothing of the span, positive. The defaults are the paper's, sec. 4.1.
+    the smoothing of the span, positive (`smoothed=False` leaves it out). The defaults are
+    the paper's, sec. 4.1.
     """
 
     smoothed: bool = eqx.field(static=True)
@@ -34,12 +36,9 @@ class Span(AbstractFitCriterion):
     eta: float = eqx.field(static=True)
 
     def __init__(self, smoothed: bool = True, c1: float = 5.0, c2: float = 0.0, eta: float = 1.0):
-        if not c1 > 0:
-            raise ValueError(f"`c1` must be positive, but is {c1}")
-        if not eta > 0:
-            raise ValueError(
-                f"`eta` must be positive, but is {eta}; for the span as it is use `smoothed=False`"
-            )
+        check_number("c1", c1, above=0)
+        check_number("c2", c2)
+        check_number("eta", eta, above=0)
         self.smoothed = bool(smoothed)
         self.c1, self.c2, self.eta = float(c1), float(c2), float(eta)
 

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import optax
 
+from .._options import check_number
 from .._progress import Progress
 from .._results import RESULTS
 from .._threads import map_in_threads
@@ -117,8 +118,8 @@ def evidence_ascent(
     if chains < 2:
         raise ValueError("a standard error needs at least two chains: raise `chains`")
     for name, share in (("gradient_share", gradient_share), ("change_share", change_share)):
-        if share is not None and not 0 < share < 1:
-            raise ValueError(f"`{name}` must be between 0 and 1, or None, but is {share!r}")
+        if share is not None:
+            check_number(name, share, above=0, below=1)
     check_starts(model, restarts, key, starts, max_steps, patience)
     check_inside(model, bounds)
     optimizer = _ADAPTIVE if optimizer is None else optimizer

@@ -6,6 +6,8 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._options import check_count
+
 _LOST_VARIANCE = 0.01  # share of the prior's, beyond which a low rank is worth a word
 
 
@@ -40,12 +42,9 @@ def standard_error(values: np.ndarray) -> float:
 
 
 def check_counts(options: Any, **least: int) -> None:
-    """Raise unless these attributes are integers of at least so much."""
+    """Raise unless these attributes are integers, each at least as large as the number given."""
     for name, bound in least.items():
-        value = getattr(options, name)
-        whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-        if not (whole and value >= bound):
-            raise ValueError(f"`{name}` must be an integer of at least {bound}, but is {value!r}")
+        check_count(name, getattr(options, name), bound)
 
 
 def check_whitening(error: float) -> list[str]:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._options import check_number
 from .._progress import Progress
 from ..sampling._blackjax import blackjax, first_state, hmc
 from ..sampling._chains import QUARTER_PERIOD, mean_curvature
@@ -60,8 +61,7 @@ class TemperedSMC:
 
     def __post_init__(self):
         check_counts(self, particles=4, runs=2, moves=1, max_temperatures=1)
-        if not 0 < self.target_ess < 1:
-            raise ValueError(f"`target_ess` must be between 0 and 1, but is {self.target_ess!r}")
+        check_number("target_ess", self.target_ess, above=0, below=1)
         if not isinstance(self.sampler, HMC):
             raise TypeError(f"`sampler` must be `sampling.HMC(...)`, not {self.sampler!r}")
 

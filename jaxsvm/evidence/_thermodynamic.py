@@ -1,7 +1,6 @@
 """The log evidence by thermodynamic integration: along the strength of the losses, from the prior up."""
 
 import dataclasses
-import math
 from typing import NamedTuple
 
 import equinox as eqx
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._options import check_number
 from .._progress import Progress
 from ..sampling._chains import Chains, draw, mean_curvature, warm_up
 from ..sampling._methods import HMC, NUTS, Method
@@ -69,8 +69,7 @@ class Thermodynamic:
                 f"`temperatures` must be even, but is {self.temperatures}: the estimate with every second "
                 "of them tells the error of the rule"
             )
-        if not 2 <= self.power < math.inf:
-            raise ValueError(f"`power` must be a number of at least 2, but is {self.power!r}")
+        check_number("power", self.power, least=2)
         if not isinstance(self.sampler, HMC | NUTS):
             raise TypeError(
                 f"`sampler` must be `sampling.HMC(...)` or `sampling.NUTS(...)`, not {self.sampler!r}"

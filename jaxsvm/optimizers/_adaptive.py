@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float
 
+from .._options import check_number
+
 
 class AdaptiveState(NamedTuple):
     """Of each parameter: its rate, the point that was accepted last, and the gradient there.
@@ -62,11 +64,12 @@ def adaptive_rates(
     parameters: `update(gradients, state, parameters)`. A discarded step goes back to where it began,
     wherever it has led: bounds may have cut it short.
     """
-    for name, value in (("first_move", first_move), ("max_move", max_move)):
-        if not value > 0:
-            raise ValueError(f"`{name}` must be positive, but is {value}")
-    if not (grow >= 1 and 0 < shrink < 1 and rise > 1 and decline > 0):
-        raise ValueError("`grow` must be at least 1, `shrink` between 0 and 1, `rise` above 1")
+    for name, value in (("first_move", first_move), ("max_move", max_move), ("decline", decline)):
+        check_number(name, value, above=0)
+    check_number("grow", grow, least=1)
+    check_number("shrink", shrink, above=0, below=1)
+    check_number("rise", rise, above=1)
+    check_number("turn", turn, least=-1, most=1)
 
     def init(params: Any) -> AdaptiveState:
         zero = jax.tree.map(jnp.zeros_like, params)

@@ -8,6 +8,8 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
+from .._options import check_count, check_number
+
 _SUFFICIENT = 1e-4  # the share of the decrease promised by the slope which a step has to keep
 _SHORTEST = 1e-10  # of a step, relative to the first one tried on its line
 
@@ -50,8 +52,9 @@ def lbfgs(
 
     **Returns:** a gradient transformation whose `update` needs `value=`.
     """
-    if not (isinstance(window, int) and window >= 1):
-        raise ValueError(f"`window` must be a positive integer, but is {window!r}")
+    check_count("memory_size", memory_size)
+    check_count("window", window)
+    check_number("max_move", max_move, above=0)
 
     def init(params: Any) -> LBFGSState:
         point, _ = ravel_pytree(params)

@@ -2,6 +2,8 @@
 
 import equinox as eqx
 
+from .._options import check_number
+
 
 class GreedyWalk(eqx.Module):
     """The greedy random walk, or Monte Carlo search at temperature zero.
@@ -24,9 +26,7 @@ class GreedyWalk(eqx.Module):
 
     def __check_init__(self):
         for name in ("step", "step_tolerance"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"`{name}` must be positive, but is {getattr(self, name)}")
-        if not self.factor > 1:
-            raise ValueError(f"`factor` must be greater than one, but is {self.factor}")
+            check_number(name, getattr(self, name), above=0)
+        check_number("factor", self.factor, above=1)
         if isinstance(self.linear, str):
             raise TypeError(f'`linear` must be a tuple of names, such as ("{self.linear}",)')

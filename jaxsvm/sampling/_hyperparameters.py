@@ -11,6 +11,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
+from .._options import check_count
 from .._parameters import unfreeze
 from .._progress import Progress
 from .._results import FitError
@@ -140,8 +141,7 @@ def _check(model, chains, warmup, draws, integration_steps, start) -> None:
     counts = {"chains": (chains, 1), "warmup": (warmup, 20), "draws": (draws, 4)}
     counts["integration_steps"] = (integration_steps, 1)
     for name, (count, least) in counts.items():
-        if not (isinstance(count, int) and count >= least):
-            raise ValueError(f"`{name}` must be an integer, at least {least}, but is {count!r}")
+        check_count(name, count, least)
     if start not in ("select", "model"):
         raise ValueError(f'`start` must be "select" or "model", not {start!r}')
 

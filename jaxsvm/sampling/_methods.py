@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any
 
+from .._options import check_count, check_number
+
 
 @dataclasses.dataclass(frozen=True)
 class HMC:
@@ -29,7 +31,7 @@ class HMC:
     shorten_by_penalty: bool = False
 
     def __post_init__(self):
-        _check_count("integration_steps", self.integration_steps)
+        check_count("integration_steps", self.integration_steps)
         _check_common(self)
 
 
@@ -50,7 +52,7 @@ class NUTS:
     shorten_by_penalty: bool = False
 
     def __post_init__(self):
-        _check_count("max_doublings", self.max_doublings)
+        check_count("max_doublings", self.max_doublings)
         _check_common(self)
 
 
@@ -68,17 +70,12 @@ def paper_setting() -> dict[str, Any]:
     return {"method": method, "chains": 1, "warmup": 20_000, "draws": 20_000}
 
 
-def _check_count(name, value) -> None:
-    if not (isinstance(value, int) and value >= 1):
-        raise ValueError(f"`{name}` must be a positive integer, but is {value!r}")
-
-
 def _check_common(method) -> None:
-    if method.step_size is not None and not method.step_size > 0:
-        raise ValueError(f"`step_size` must be positive or None, but is {method.step_size!r}")
-    if not 0 < method.target_acceptance < 1:
-        raise ValueError(
-            f"`target_acceptance` must be between 0 and 1, but is {method.target_acceptance!r}"
-        )
-    if not 0 <= method.jitter < 1:
-        raise ValueError(f"`jitter` must be between 0 and 1, but is {method.jitter!r}")
+    if method.step_size is not None:
+        check_number("step_size", method.step_size, above=0)
+    check_number("target_acceptance", method.target_acceptance, above=0, below=1)
+    check_number("jitter", method.jitter, least=0, below=1)
+    for name in ("rescale", "shorten_by_penalty"):
+        value = getattr(method, name)
+        if not isinstance(value, bool):
+            raise TypeError(f"`{name}` must be True or False, not {value!r}")

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._options import check_count
 from .._parameters import unfreeze
 from .._progress import Progress
 from ..fit import as_data
@@ -127,9 +128,7 @@ def check_sampler(model: KernelMachine, method: Method, **counts: int) -> None:
             f"`method` must be `sampling.HMC(...)` or `sampling.NUTS(...)`, not {method!r}"
         )
     for name, count in counts.items():
-        least = 0 if name == "warmup" else 1
-        if not (isinstance(count, int) and count >= least):
-            raise ValueError(f"`{name}` must be an integer of at least {least}, but is {count!r}")
+        check_count(name, count, 0 if name == "warmup" else 1)
 
 
 def target_of(setup: Setup, whitening: Whitening) -> Target:

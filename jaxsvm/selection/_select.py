@@ -9,6 +9,7 @@ import numpy as np
 import optax
 
 from .._errors import as_inputs, as_targets
+from .._options import check_count, check_number
 from .._parameters import free_parameters, is_positive, put_back, take_out
 from .._progress import Progress
 from .._results import RESULTS, FitError
@@ -92,6 +93,8 @@ def select(
     x, y, weights = prepare(criterion, model, x, y, weights)
     walks = isinstance(optimizer, GreedyWalk)
     check_starts(model, restarts, key, starts, max_steps, patience, walks)
+    check_number("gradient_tolerance", gradient_tolerance, least=0)
+    check_number("change_tolerance", change_tolerance, least=0)
     check_inside(model, bounds)
     optimizer = _LBFGS if optimizer is None else optimizer
     if not isinstance(optimizer, GreedyWalk):
@@ -115,8 +118,9 @@ def check_starts(model, restarts, key, starts, max_steps, patience, walks: bool 
     if not jax.tree.leaves(model):
         raise ValueError("all hyperparameters are frozen: there is nothing to select")
     for name, count in (("restarts", restarts), ("max_steps", max_steps), ("patience", patience)):
-        if not (isinstance(count, (int, np.integer)) and count >= 1):
-            raise ValueError(f"`{name}` must be a positive integer, but is {count!r}")
+        check_count(name, count)
+    if not isinstance(starts, Mapping | KernelMachine):
+        check_number("starts", starts, least=0)
     random = isinstance(starts, Mapping) or (restarts > 1 and not isinstance(starts, KernelMachine))
     if key is None and (random or walks):
         raise ValueError("starts and random walks are drawn at random: give a `key`")

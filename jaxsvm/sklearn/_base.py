@@ -1,7 +1,6 @@
 """What classifiers and regressors have in common: parameters, data that are checked, words of warning."""
 
 import warnings
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from .._options import check_count, check_number
 from .._relevance import lengthscales, relevance
 from .._results import RESULTS
 from ..machine import KernelMachine
@@ -35,11 +35,8 @@ class AbstractEstimator(BaseEstimator):
     def _check_counts(self, **counts: Any) -> None:
         counts |= {"max_iter": self.max_iter, "max_examples": self.max_examples}
         for name, value in counts.items():
-            whole = isinstance(value, Integral) and not isinstance(value, bool)
-            if not (whole and int(value) >= 1):
-                raise ValueError(f"`{name}` must be a positive whole number, but is {value!r}")
-        if not (isinstance(self.tol, Real) and self.tol > 0):
-            raise ValueError(f"`tol` must be positive, but is {self.tol!r}")
+            check_count(name, value)
+        check_number("tol", self.tol, above=0)
         if self.max_examples < 10:
             raise ValueError(f"`max_examples` must be at least 10, but is {self.max_examples}")
 

@@ -1,0 +1,51 @@
+"""Validation of options: counts and finite numbers."""
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """Raise unless an option is an integer that is large enough.
+
+    **Arguments:** `name`, of the option; `value`; `least`, the smallest value allowed.
+    """
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not (whole and int(value) >= least):
+        kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
+        raise ValueError(f"`{name}` must be {kind}, but is {value!r}")
+
+
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    above: float = -math.inf,
+    least: float = -math.inf,
+    below: float = math.inf,
+    most: float = math.inf,
+) -> None:
+    """Raise unless an option is a finite number inside its range.
+
+    **Arguments:** `name`, of the option; `value`; `above` and `below`, ends that it may not reach; `least`
+    and `most`, ends that it may reach.
+    """
+    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not (number and above < value < below and least <= value <= most):
+        kind = _range(above, least, below, most)
+        raise ValueError(f"`{name}` must be {kind}, but is {value!r}")
+
+
+def _range(above: float, least: float, below: float, most: float) -> str:
+    if below < math.inf or most < math.inf:
+        if above > -math.inf and below < math.inf:
+            return f"between {above:g} and {below:g}"
+        upper = f"below {below:g}" if below < math.inf else f"at most {most:g}"
+        return f"at least {least:g} and {upper}"
+    if above == 0:
+        return "positive and finite"
+    if above > -math.inf:
+        return f"a finite number above {above:g}"
+    if least == -math.inf:
+        return "a finite number"
+    return f"a finite number of at least {least:g}"

@@ -1,0 +1,106 @@
+"""Options of samplers, optimizers, selections and criteria: nonsense is refused when the object is made."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxsvm as jsvm
+from jaxsvm import criteria, evidence, optimizers, sampling
+
+X = jnp.array([[0.0], [0.7], [1.1], [1.5]])
+Y = jnp.array([1.0, -1.0, 1.0, -1.0])
+MODEL = jsvm.KernelMachine(jsvm.kernels.RBF(0.8), jsvm.losses.SquaredHinge())
+KEY = jax.random.key(0)
+
+
+def select(**options):
+    return jsvm.select(MODEL, X, Y, criteria.Span(), key=KEY, **options)
+
+
+def sample(**options):
+    return jsvm.sample(MODEL, X, Y, key=KEY, **options)
+
+
+def ascend(**options):
+    return jsvm.evidence_ascent(MODEL, X, Y, key=KEY, **options)
+
+
+def draw(**options):
+    return jsvm.sample_hyperparameters(MODEL, X, Y, key=KEY, **options)
+
+
+COUNTS = {
+    sampling.HMC: ["integration_steps"],
+    sampling.NUTS: ["max_doublings"],
+    evidence.Thermodynamic: ["temperatures", "chains", "warmup", "draws"],
+    evidence.TemperedSMC: ["particles", "runs", "moves", "max_temperatures"],
+    optimizers.lbfgs: ["memory_size", "window"],
+    criteria.CrossValidation: ["folds"],
+    criteria.LeaveOneOut: ["batch_size"],
+    select: ["restarts", "max_steps", "patience"],
+    sample: ["chains", "warmup", "draws", "rank", "landmarks"],
+    ascend: [
+        "chains", "warmup", "draws", "first_warmup", "restarts", "max_steps", "patience", "change_steps"
+    ],
+    draw: ["chains", "warmup", "draws", "integration_steps"],
+}  # fmt: skip
+NUMBERS = {
+    sampling.HMC: ["step_size", "target_acceptance", "jitter"],
+    sampling.NUTS: ["step_size", "target_acceptance", "jitter"],
+    evidence.Thermodynamic: ["power"],
+    evidence.TemperedSMC: ["target_ess"],
+    optimizers.lbfgs: ["max_move"],
+    optimizers.adaptive_rates: ["first_move", "max_move", "grow", "shrink", "decline", "rise", "turn"],
+    optimizers.GreedyWalk: ["step", "factor", "step_tolerance"],
+    criteria.Span: ["c1", "eta"],
+    criteria.LaplaceEvidence: ["smoothing", "kwok"],
+    select: ["starts", "gradient_tolerance", "change_tolerance"],
+    ascend: ["starts", "gradient_share", "change_share"],
+}  # fmt: skip
+ZERO_IS_FINE = [
+    "warmup", "jitter", "turn", "smoothing", "starts", "gradient_tolerance", "change_tolerance"
+]  # fmt: skip
+
+
+def refused(make, name, value, error=ValueError):
+    with pytest.raises(error, match=f"`{name}` must be"):
+        make(**{name: value})
+
+
+@pytest.mark.parametrize("make", COUNTS, ids=lambda make: make.__name__)
+def test_counts_are_integers(make):
+    for name in COUNTS[make]:
+        values = [-1, 1.5, np.nan, np.inf, True, "3", 2.0]
+        for value in values if name in ZERO_IS_FINE else [0, *values]:
+            refused(make, name, value)
+
+
+@pytest.mark.parametrize("make", NUMBERS, ids=lambda make: make.__name__)
+def test_numbers_are_finite_and_in_their_range(make):
+    for name in NUMBERS[make]:
+        values = [np.nan, np.inf, -np.inf, -1.5, True, "3", 1j]
+        for value in values if name in ZERO_IS_FINE else [0, 0.0, *values]:
+            refused(make, name, value)
+
+
+def test_weights_of_a_prior_are_positive():
+    for name in ("zeta", "xi"):
+        for value in (0.0, -1.0, np.nan, np.inf):
+            refused(
+                lambda **o: criteria.Regularized(criteria.PRESS(), criteria.priors.Gaussian(), **o),
+                name,
+                value,
+            )
+
+
+@pytest.mark.parametrize("kind", [sampling.HMC, sampling.NUTS])
+def test_switches_are_truth_values(kind):
+    for name in ("rescale", "shorten_by_penalty"):
+        refused(kind, name, 1.0, TypeError)
+
+
+def test_numbers_of_numpy_are_numbers():
+    method = sampling.HMC(np.int64(4), step_size=np.float32(0.1), jitter=np.float64(0.0))
+    assert method.integration_steps == 4
+    evidence.Thermodynamic(temperatures=np.int32(8), power=3)
