@@ -342,3 +342,19 @@ def test_any_data_is_fitted_or_refused_in_words(kind):
 
     fits_or_refuses()
     assert fitted
+
+
+@pytest.mark.parametrize("kind", [LSSVC, BayesianSVC, MeanFieldGPC, BayesianSVR])
+def test_looking_at_an_estimator_computes_nothing(kind):
+    """Its arrays are NumPy's, so any computation would have to hand one to JAX, which is forbidden here."""
+    target = TARGET if kind is BayesianSVR else Y
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = kind(max_iter=3, restarts=1, **QUICK).fit(X, target)
+    with jax.transfer_guard("disallow"):
+        shown = found._repr_mimebundle_()["text/html"]
+        names = [name for name in dir(found) if name.endswith("_") and not name.startswith("_")]
+        assert "relevance_" in names and "model_" in names
+        for name in names:
+            getattr(found, name, None)
+    assert kind.__name__ in shown

@@ -102,9 +102,16 @@ class AbstractEstimator(BaseEstimator):
             )
 
 
-def relevances(model: KernelMachine, inputs: int) -> np.ndarray:
-    """`1 / lengthscale^2` of each input, the largest one; an error where there is no such thing."""
+def relevances(model: KernelMachine, inputs: int) -> np.ndarray | None:
+    """`1 / lengthscale^2` of each input, normalized so that the largest is 1; None without lengthscales."""
     found = list(lengthscales(model).values())
     if len(found) != 1 or found[0].shape not in ((), (inputs,)):
-        raise AttributeError("the kernel does not have one lengthscale, or one for each input")
+        return None
     return relevance(model) if found[0].ndim else np.ones(inputs)
+
+
+def required(relevance: np.ndarray | None) -> np.ndarray:
+    """The relevances, or an `AttributeError` where the kernel has none."""
+    if relevance is None:
+        raise AttributeError("the kernel does not have one lengthscale, or one for each input")
+    return relevance

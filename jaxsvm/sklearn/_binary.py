@@ -21,6 +21,7 @@ from ..optimizers import lbfgs
 from ..sampling import Posterior, sample
 from ..selection import METHODS, Selection, select
 from ..solvers import Options
+from ._base import relevances
 from ._data import padded_points
 from ._pieces import STEPS, AbstractKeeper, in_pieces
 from ._sigmoid import Sigmoid, fit_sigmoid, log_loss
@@ -77,25 +78,18 @@ class Binary(NamedTuple):
 
     Without a `sigmoid` the log odds are those of the predictive's own probabilities. `score` compares
     machines for the same examples, in nats: the log loss of what they predict of examples left out.
+    `evidence` is the log evidence, by sampling or by Laplace's approximation for the fit, and `relevance` that
+    of each input; None for a machine that has none. Both are numbers, so that showing an estimator computes
+    nothing.
     """
 
     predictive: Fit | Posterior | gp.MeanFieldFit
     sigmoid: Sigmoid | None
     search: Selection | Ascent
     criterion: float
-    sampled_evidence: float | None
+    evidence: float | None
     score: float
-
-    @property
-    def evidence(self) -> float:
-        """The log evidence: of sampling, or else Laplace's approximation for the fit."""
-        if self.sampled_evidence is not None:
-            return self.sampled_evidence
-        if not isinstance(self.predictive, Fit) or self.predictive.model.offset:
-            raise AttributeError("a machine of this kind has no evidence")
-        found = self.predictive
-        with jax.enable_x64(True):
-            return -float(_LAPLACE(found.model, found.x, found.y, weights=found.weights))
+    relevance: np.ndarray | None
 
     def log_odds(self, x: np.ndarray) -> np.ndarray:
         """The logarithm of `P(+1) / P(-1)` at points in the units of the machine."""
@@ -162,7 +156,8 @@ def _decision(kernel, known, dual, offset, points):
 def _fit_and_leave_out(model: KernelMachine, x, y, weights):
     gram = model.kernel.matrix(x, x, same=True)
     fitted = fit_gram(model, gram, x, y, weights, options=_OPTIONS)
-    return fitted, linear_response(gram, fitted)
+    evidence = None if model.offset else -_LAPLACE.score(gram, fitted)
+    return fitted, linear_response(gram, fitted), evidence
 
 
 def _by_fits(settings: Settings, kernel, chosen: Examples, every: Examples, key) -> Binary:
@@ -173,12 +168,16 @@ def _by_fits(settings: Settings, kernel, chosen: Examples, every: Examples, key)
         model = freeze(model, "kernel.variance")  # C does the same
     lengthscale = "kernel.lengthscale" if method.offset else "kernel.left.lengthscale"
     search = _select(settings, model, chosen, method.criterion(lengthscale), key)
-    fitted, left_out = _fit_and_leave_out(unfreeze(search.model), *map(jnp.asarray, every))
+    fitted, left_out, evidence = _fit_and_leave_out(
+        unfreeze(search.model), *map(jnp.asarray, every)
+    )
     fitted = require_success(dataclasses.replace(fitted, model=search.model))
     left_out = np.asarray(left_out)
     sigmoid = fit_sigmoid(left_out, every.y, every.weights)
     score = log_loss(sigmoid(left_out), every.y, every.weights)
-    return Binary(fitted, sigmoid, search, float(search.value), None, score)
+    evidence = None if evidence is None else float(evidence)
+    relevance = relevances(search.model, every.x.shape[1])
+    return Binary(fitted, sigmoid, search, float(search.value), evidence, score, relevance)
 
 
 def _by_mean_field(settings: Settings, kernel, chosen: Examples, every: Examples, key) -> Binary:
@@ -187,7 +186,8 @@ def _by_mean_field(settings: Settings, kernel, chosen: Examples, every: Examples
     search = _select(settings, model, chosen, _LEFT_OUT, key)
     posterior = gp.mean_field(search.model, *every[:2], weights=every.weights)
     value = float(search.value)
-    return Binary(posterior, None, search, value, None, value * every.weights.sum())
+    score, relevance = value * every.weights.sum(), relevances(search.model, every.x.shape[1])
+    return Binary(posterior, None, search, value, None, score, relevance)
 
 
 def _by_sampling(settings: Settings, kernel, chosen: Examples, every: Examples, key) -> Binary:
@@ -205,7 +205,8 @@ def _by_sampling(settings: Settings, kernel, chosen: Examples, every: Examples, 
         climb.model, *chosen[:2], weights=chosen.weights, key=value_key, **subspace, **shown
     )
     value = float(evidence.value)
-    return Binary(posterior, None, climb, -value, value, -value)
+    relevance = relevances(climb.model, every.x.shape[1])
+    return Binary(posterior, None, climb, -value, value, -value, relevance)
 
 
 def _ascend(settings: Settings, model, chosen: Examples, key) -> Ascent:

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._threads import map_in_threads
 from ..kernels import AbstractKernel
-from ._base import AbstractEstimator, relevances
+from ._base import AbstractEstimator, required
 from ._binary import KERNELS, Binary, Examples, Settings, tune
 from ._data import as_numpy, padded, subset
 
@@ -148,7 +148,10 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
         That of sampling with `method="evidence"`, otherwise Laplace's approximation. A machine with a
         free offset has none, nor has mean field theory: then this is not there.
         """
-        return _one_or_all([machine.evidence for machine in self._machines()])
+        found = [machine.evidence for machine in self._machines()]
+        if None in found:
+            raise AttributeError("a machine of this kind has no evidence")
+        return _one_or_all(found)
 
     @property
     def history_(self):
@@ -159,9 +162,7 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
     @property
     def relevance_(self) -> np.ndarray:
         """`1 / lengthscale^2` of each input, the largest one; for many classes one row for each."""
-        rows = [
-            relevances(machine.search.model, self.n_features_in_) for machine in self._machines()
-        ]
+        rows = [required(machine.relevance) for machine in self._machines()]
         return rows[0] if len(rows) == 1 else np.stack(rows)
 
     def _checked_settings(self, method: str) -> Settings:

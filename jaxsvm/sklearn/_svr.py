@@ -19,7 +19,7 @@ from ..regression._targets import center_and_scale
 from ..sampling import LaplacePosterior, laplace
 from ..selection import Selection, select
 from ..selection._types import stack
-from ._base import AbstractEstimator, relevances
+from ._base import AbstractEstimator, relevances, required
 from ._binary import KERNELS
 from ._data import as_numpy, padded, padded_points, subset
 from ._pieces import in_pieces
@@ -41,12 +41,15 @@ class Regression(NamedTuple):
     """A tuned machine and its posterior.
 
     `score` is minus the logarithm of the likelihood of examples left out, with Laplacian noise as wide as
-    their errors are: n times the logarithm of the mean absolute error.
+    their errors are: n times the logarithm of the mean absolute error. `noise_deviation` is the standard
+    deviation of the noise in standardized targets, `relevance` that of each input.
     """
 
     posterior: LaplacePosterior
     search: Selection
     score: float
+    noise_deviation: float
+    relevance: np.ndarray | None
 
 
 class BayesianSVR(RegressorMixin, AbstractEstimator):
@@ -183,9 +186,7 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
     @property
     def noise_std_(self) -> float:
         """The standard deviation of the noise, in units of the targets."""
-        loss: Any = self._found().search.model.loss
-        with jax.enable_x64(True):
-            return self.target_scale_ * float(loss.noise_variance) ** 0.5
+        return self.target_scale_ * self._found().noise_deviation
 
     @property
     def history_(self):
@@ -195,7 +196,7 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
     @property
     def relevance_(self) -> np.ndarray:
         """`1 / lengthscale^2` of each input, the largest one."""
-        return relevances(self._found().search.model, self.n_features_in_)
+        return required(self._found().relevance)
 
     def _check_settings(self) -> None:
         if self.loss not in _LOSSES:
@@ -238,7 +239,9 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
         left_out = np.asarray(_left_out(unfreeze(fitted)))
         total = every[2].sum()
         score = total * np.log(every[2] @ np.abs(every[1] - left_out) / total)
-        return Regression(laplace(fitted), search, float(score))
+        loss: Any = search.model.loss
+        deviation, relevance = float(loss.noise_variance) ** 0.5, relevances(search.model, x.shape[1])
+        return Regression(laplace(fitted), search, float(score), deviation, relevance)
 
     def _score(self) -> float:
         """How well examples that were left out are predicted, in nats; the less the better."""
