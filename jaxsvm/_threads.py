@@ -1,12 +1,16 @@
-"""Several independent runs at a time, one on each core."""
+"""Several independent runs at a time, one on each core, all with the settings of the caller."""
 
 import contextlib
+import contextvars
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from threadpoolctl import threadpool_limits
 
 _LARGE = 3000  # examples, from which on factorizations gain from threads of their own
 
@@ -19,28 +23,80 @@ def map_in_threads(
 ) -> list[Any]:
     """`[run_one(0), run_one(1), ...]`, as many at a time as there are cores.
 
-    **Arguments:** `run_one`, which takes the number of a run; `count`, of runs; `examples`, of each;
-    `compile_it`, called first, so that not each thread compiles the same; without it the first run
-    goes alone.
+    Each run sees the caller's context: its context variables and all settings of JAX, such as
+    `jax.default_matmul_precision("highest")` or `jax.debug_nans(True)`, which JAX keeps for each thread.
+    If a setting cannot be given to another thread, all runs happen in the caller's, one after the other.
 
-    **Returns:** what the runs gave back.
+    **Arguments:** `run_one`, which takes the number of a run; `count`, of runs; `examples`, of each;
+    `compile_it`, called first, so that the program is compiled once, not once per thread; without it the
+    first run goes alone.
+
+    **Returns:** the results of the runs, in order.
     """
     if count == 1:
         # on a busy machine threads that wait for each other make small factorizations a hundred times
         # slower
-        with contextlib.nullcontext() if examples >= _LARGE else _one_blas_thread():
+        with contextlib.nullcontext() if examples >= _LARGE else one_blas_thread:
             return [run_one(0)]
-    precision = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
-
-    def run_in_thread(start):
-        with jax.enable_x64(precision):  # a context of the caller's thread does not reach others
-            return run_one(start)
-
-    with _one_blas_thread(), _pool() as pool:
+    settings = _Settings()
+    with one_blas_thread, _pool() as pool:
+        if not pool.submit(settings.run, settings.hold).result():
+            return [run_one(number) for number in range(count)]
+        done = []
         if compile_it is None:
-            return [run_one(0), *pool.map(run_in_thread, range(1, count))]
-        compile_it()
-        return list(pool.map(run_in_thread, range(count)))
+            done.append(run_one(0))
+        else:
+            compile_it()
+        rest = range(len(done), count)
+        return done + list(pool.map(lambda number: settings.run(run_one, number), rest))
+
+
+class _Settings:
+    """Context variables and JAX's settings of the thread that makes this object, for other threads.
+
+    Only public names of JAX are used: an option `jax_debug_nans` has the context manager
+    `jax.debug_nans`. What has none, such as a mesh or a user context, is noticed by `hold`.
+    """
+
+    def __init__(self):
+        self._variables = contextvars.copy_context()
+        self._options = dict(jax.config.values)
+        self._traces = 0
+
+        @jax.jit
+        def probe():
+            self._traces += 1
+            return jnp.zeros(())
+
+        self._probe = probe
+        jax.eval_shape(probe)
+
+    def run(self, function: Callable, *arguments: Any) -> Any:
+        """Call a function in another thread, under these settings."""
+        return self._variables.copy().run(self._run, function, *arguments)
+
+    def _run(self, function, *arguments):
+        with contextlib.ExitStack() as stack:
+            for name, value in _differences(self._options):
+                manager = getattr(jax, name.removeprefix("jax_"), None)
+                if manager is not None:
+                    stack.enter_context(manager(value))
+            return function(*arguments)
+
+    def hold(self) -> bool:
+        """Whether this thread has the same settings: options, and all else that programs depend on.
+
+        JAX traces a function again where a program from another thread would not do.
+        """
+        before = self._traces
+        jax.eval_shape(self._probe)
+        return not _differences(self._options) and self._traces == before
+
+
+def _differences(options: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Those of some options whose value is another one in this thread."""
+    here = jax.config.values
+    return [(name, value) for name, value in options.items() if here[name] != value]
 
 
 @contextlib.contextmanager
@@ -57,10 +113,30 @@ def _pool():
         pool.shutdown(wait=waits, cancel_futures=True)
 
 
-def _one_blas_thread():
-    """Where it can be told: linear algebra with threads of its own would fight over the same cores."""
-    try:
-        from threadpoolctl import threadpool_limits
-    except ImportError:  # it comes with scikit-learn
-        return contextlib.nullcontext()
-    return threadpool_limits(1)
+class _OneBlasThread:
+    """A context in which linear algebra has one thread: more would fight over the cores of the runs.
+
+    The number of threads belongs to the process. So the first to enter sets it and the last to leave puts
+    it back, however the contexts of several threads overlap.
+    """
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._limits: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._limits = threadpool_limits(1, user_api="blas")
+            self._inside += 1
+
+    def __exit__(self, *_: Any) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._limits.restore_original_limits()
+                self._limits = None
+
+
+one_blas_thread = _OneBlasThread()

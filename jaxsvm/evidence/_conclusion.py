@@ -6,16 +6,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._parameters import free_parameters
+from .._parameters import free_parameters, unfreeze
 from .._results import RESULTS, FitError
 from ..machine import KernelMachine
 from ..sampling._diagnostics import SamplingWarning, Thresholds
+from ..sampling._sample import Setup
 from ..selection._types import stack
 from ._ascent_step import RUNNING, Row, State, Task
 from ._ascent_types import Ascent, AscentHistory, leaves_by_name
 from ._gradient import Plan
-from ._log_evidence import log_evidence
-from ._thermodynamic import InfiniteLossError
+from ._log_evidence import estimate_evidence
+from ._tempered import TemperedSMC
+from ._thermodynamic import InfiniteLossError, Thermodynamic
 
 _FEW_STEPS = 0.1  # share of bad ones that noisy gradients can do with
 
@@ -68,28 +70,16 @@ def _scores(task: Task, plan: Plan, states: list[State], usable: np.ndarray, key
 
 def minus_evidence(model: KernelMachine, task: Task, plan: Plan, key) -> float:
     """Minus the log evidence of the same low-rank machine that has been climbed; NaN if it was not found."""
-    everything = task.landmarks is None
-    exact = everything and plan.rank == task.x.shape[0]
+    setup = Setup(unfreeze(model), task.x, task.y, task.weights, task.landmarks)
 
-    def by(method):
-        return log_evidence(
-            model,
-            task.x,
-            task.y,
-            weights=task.weights,
-            key=jax.random.fold_in(key, 1),
-            rank=None if exact else plan.rank,
-            landmarks=None if exact else (task.x.shape[0] if everything else task.landmarks),
-            method=method,
-            progress=False,
-        )
+    def by(options):
+        run_key = jax.random.split(jax.random.fold_in(key, 1))[1]
+        return estimate_evidence(setup, plan.rank, options, run_key, False)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SamplingWarning)  # that the rank is low was asked for
-        try:
-            found = by("thermodynamic")
-        except InfiniteLossError:  # the loss has a wall
-            found = by("smc")
+    try:
+        found = by(Thermodynamic())
+    except InfiniteLossError:  # the loss has a wall
+        found = by(TemperedSMC())
     return -float(found.value)
 
 

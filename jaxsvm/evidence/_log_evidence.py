@@ -80,17 +80,30 @@ def log_evidence(
     mark_key, run_key = jax.random.split(key)
     subspace = choose_subspace(model, x, rank, landmarks, choice, mark_key)
     setup = Setup(unfreeze(model), x, y, weights, subspace.landmarks)
-    if isinstance(options, Thermodynamic):
-        estimate = integrate(setup, subspace.rank, options, run_key, progress)
-    else:
-        estimate = temper(setup, subspace.rank, options, run_key, progress)
-    if estimate.problems:
+    found = estimate_evidence(setup, subspace.rank, options, run_key, progress)
+    if found.problems:
         warnings.warn(
-            "the log evidence should not be trusted as it is: " + ". ".join(estimate.problems),
+            "the log evidence should not be trusted as it is: " + ". ".join(found.problems),
             SamplingWarning,
             stacklevel=2,
         )
-    constant = float(jnp.sum(weights) * setup.model.loss.log_normalizer())
+    return found
+
+
+def estimate_evidence(
+    setup: Setup,
+    rank: int,
+    options: Thermodynamic | TemperedSMC,
+    key: Any,
+    progress: bool | None,
+) -> LogEvidence:
+    """The log evidence without a warning: what is wrong is in its `problems` alone."""
+    if isinstance(options, Thermodynamic):
+        estimate = integrate(setup, rank, options, key, progress)
+    else:
+        estimate = temper(setup, rank, options, key, progress)
+    y = setup.y
+    constant = float(jnp.sum(setup.weights) * setup.model.loss.log_normalizer())
     return LogEvidence(
         jnp.asarray(estimate.value + constant, y.dtype),
         jnp.asarray(estimate.standard_error, y.dtype),

@@ -97,8 +97,10 @@ def select(
     check_number("change_tolerance", change_tolerance, least=0)
     check_inside(model, bounds)
     optimizer = _LBFGS if optimizer is None else optimizer
-    if not isinstance(optimizer, GreedyWalk):
-        optimizer = _with_extra_arguments(optimizer)
+    if not isinstance(optimizer, GreedyWalk | optax.GradientTransformation):
+        raise TypeError(
+            f"`optimizer` must be one of optax or a `GreedyWalk`, not {type(optimizer).__name__}"
+        )
     emptied, fixed = take_out(model)
     low, high = hold_pruned(emptied, *limits(emptied, bounds))
     pairs = (as_pair(pair, model, x) for pair in (test, validation))
@@ -124,23 +126,6 @@ def check_starts(model, restarts, key, starts, max_steps, patience, walks: bool 
     random = isinstance(starts, Mapping) or (restarts > 1 and not isinstance(starts, KernelMachine))
     if key is None and (random or walks):
         raise ValueError("starts and random walks are drawn at random: give a `key`")
-
-
-def _with_extra_arguments(optimizer):
-    if isinstance(optimizer, optax.GradientTransformationExtraArgs):
-        return optimizer
-    if not isinstance(optimizer, optax.GradientTransformation):
-        raise TypeError(
-            f"`optimizer` must be one of optax or a `GreedyWalk`, not {type(optimizer).__name__}"
-        )
-    wrapped = _WRAPPED.get(id(optimizer))
-    if wrapped is None:
-        wrapped = (optimizer, optax.with_extra_args_support(optimizer))
-        _WRAPPED[id(optimizer)] = wrapped
-    return wrapped[1]
-
-
-_WRAPPED: dict[int, tuple[Any, Any]] = {}  # the same object again, so that it is compiled once
 
 
 def as_pair(pair, model, x):

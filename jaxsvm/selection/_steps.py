@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
@@ -158,7 +159,8 @@ def _gradient_step(task: Task, optimizer, rules: Rules, state: State) -> tuple[S
     small = norm <= rules.gradient_tolerance * jnp.maximum(1.0, jnp.abs(value))
     state, row = _judge(task, rules, state, value, seen, norm, sound, sound & is_best & small)
 
-    updates, optimizer_state = optimizer.update(
+    # wrapped here, while tracing: the optimizer itself is what a compiled program is known by
+    updates, optimizer_state = optax.with_extra_args_support(optimizer).update(
         gradient,
         state.optimizer,
         state.model,

@@ -78,9 +78,9 @@ class Binary(NamedTuple):
 
     Without a `sigmoid` the log odds are those of the predictive's own probabilities. `score` compares
     machines for the same examples, in nats: the log loss of what they predict of examples left out.
-    `evidence` is the log evidence, by sampling or by Laplace's approximation for the fit, and `relevance` that
-    of each input; None for a machine that has none. Both are numbers, so that showing an estimator computes
-    nothing.
+    `evidence` is the log evidence, by sampling or by Laplace's approximation for the fit, and `relevance`
+    that of each input; None for a machine that has none. They are stored as numbers, so that displaying an
+    estimator computes nothing.
     """
 
     predictive: Fit | Posterior | gp.MeanFieldFit

@@ -240,7 +240,10 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
         total = every[2].sum()
         score = total * np.log(every[2] @ np.abs(every[1] - left_out) / total)
         loss: Any = search.model.loss
-        deviation, relevance = float(loss.noise_variance) ** 0.5, relevances(search.model, x.shape[1])
+        deviation, relevance = (
+            float(loss.noise_variance) ** 0.5,
+            relevances(search.model, x.shape[1]),
+        )
         return Regression(laplace(fitted), search, float(score), deviation, relevance)
 
     def _score(self) -> float:
