@@ -19,6 +19,9 @@ MODEL = jsvm.KernelMachine(
 )
 SMALL = {"rank": 10, "landmarks": 30, "chains": 4, "warmup": 12, "draws": 40, "first_warmup": 60}
 KEY = jax.random.key(1)
+LOW = "the end of the ascent should not be trusted as it is. the low rank loses"
+# the rank is low on purpose; what else is wrong would come first
+pytestmark = pytest.mark.filterwarnings(f"ignore:{LOW}:jaxsvm.sampling.SamplingWarning")
 NEVER = {"gradient_share": None, "change_share": None}
 
 
@@ -154,6 +157,33 @@ def test_chains_that_went_badly_are_told_of_once():
     assert np.all(np.asarray(mean) < 0.4) and np.all(np.asarray(least) < np.asarray(mean))
 
 
+def test_a_low_rank_is_a_problem():
+    """By the same limit as everywhere, at the end of the way."""
+    with pytest.warns(
+        SamplingWarning, match=LOW + r" \d+.\d% of the prior's variance, more than 1%"
+    ):
+        low = evidence_ascent(MODEL, X, Y, key=KEY, **SMALL, max_steps=1)
+    assert len(low.problems) == 1 and "PROBLEM: the low rank loses" in str(low)
+    exact = evidence_ascent(
+        MODEL, X, Y, key=KEY, **SMALL | {"rank": None, "landmarks": None}, max_steps=1
+    )
+    assert exact.problems == () and float(exact.history.whitening_error[0, 0]) < 1e-10
+
+
+def test_chains_that_hardly_move_are_a_problem():
+    """Nearly all of their trajectories are accepted, and their gradients agree: at the mode."""
+    timid = {"method": jsvm.sampling.HMC(step_size=1e-8), "warmup": 0, "first_warmup": 1}
+    with pytest.warns(SamplingWarning, match="in 2 the chains hardly moved"):
+        path = evidence_ascent(MODEL, X, Y, key=KEY, **SMALL | timid, max_steps=2, **NEVER)
+    assert "Raise the method's `step_size`" in path.problems[0]
+    assert np.all(np.asarray(path.history.acceptance) > 0.99)
+
+
+def test_too_few_draws_are_a_problem():
+    with pytest.warns(SamplingWarning, match="7 draws of each chain in a step are too few"):
+        evidence_ascent(MODEL, X, Y, key=KEY, **SMALL | {"draws": 7}, max_steps=1)
+
+
 def test_a_wall_of_the_loss_in_single_precision():
     """Starts are compared all the same; with few landmarks the default rank is their number."""
     with jax.enable_x64(False):
@@ -161,7 +191,10 @@ def test_a_wall_of_the_loss_in_single_precision():
         kernel = jsvm.kernels.RBF(2.0, 4.0) + jsvm.kernels.Constant(0.1)
         model = jsvm.KernelMachine(kernel, jsvm.losses.Trigonometric())
         options = {"chains": 4, "warmup": 12, "draws": 40, "first_warmup": 60, "landmarks": 6}
-        path = evidence_ascent(model, x, y, key=KEY, restarts=2, max_steps=8, **NEVER, **options)
+        with pytest.warns(SamplingWarning, match="the loss has a wall"):
+            path = evidence_ascent(
+                model, x, y, key=KEY, restarts=2, max_steps=8, **NEVER, **options
+            )
     assert path.model.kernel.left.log_variance.dtype == path.history.magnitude.dtype == jnp.float32
     assert np.all(np.isfinite(path.scores)) and path.best == int(jnp.argmin(path.scores))
     assert np.all(np.asarray(path.history.acceptance) > 0.4)

@@ -1,5 +1,7 @@
 """Exact gradients of the evidence against quadrature, and the two routes against each other."""
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ from scipy import stats
 import jaxsvm as jsvm
 from jaxsvm import evidence_gradient
 from jaxsvm.evidence import _gradient
+from jaxsvm.sampling import HMC, SamplingWarning
 
 X = jnp.array([[0.0], [0.7], [1.1]])
 Y = jnp.array([1.0, -1.0, 1.0])
@@ -98,9 +101,13 @@ def gradient_of_the_first(model, count, draws, single=False):
     with jax.enable_x64(not single):
         model = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), model)
         x, y, weights = (np.asarray(a, dtype) for a in (X, Y, np.arange(3) < count))
-        found = evidence_gradient(
-            model, x, y, key=jax.random.key(count), weights=weights, chains=16, draws=draws
-        )
+        wall = isinstance(model.loss, jsvm.losses.Trigonometric)
+        words = "slope has no fourth moment: standard errors of the gradient are unreliable"
+        with pytest.warns(SamplingWarning, match=words) if wall else contextlib.nullcontext():
+            found = evidence_gradient(
+                model, x, y, key=jax.random.key(count), weights=weights, chains=16, draws=draws
+            )
+    assert found.diagnostics.wall == wall and len(found.diagnostics.problems) == wall
     assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(found.gradient))
     return found
 
@@ -164,6 +171,21 @@ def test_routes_and_chunks_agree(monkeypatch):
             jax.tree.leaves(whole.gradient), jax.tree.leaves(other.gradient), strict=True
         ):
             np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
+
+
+def test_problems_of_the_chains_are_problems_of_the_gradient():
+    """A low rank, too few draws, and chains that stay at the mode, where their gradients agree."""
+    model, x, y = examples()
+    options = {"key": jax.random.key(0), "draws": 40, "warmup": 60, "chains": 4}
+    timid = {"method": HMC(step_size=1e-8), "warmup": 0}
+    for words, change in (
+        ("the low rank loses", {"rank": 1}),
+        ("7 draws of each chain are too few", {"draws": 7}),
+        ("the chains hardly move", timid),
+    ):
+        with pytest.warns(SamplingWarning, match=words):
+            found = evidence_gradient(model, x, y, **options | change)
+        assert any(words in problem for problem in found.diagnostics.problems)
 
 
 def test_frozen_parameters_have_no_gradient():

@@ -157,6 +157,14 @@ def test_a_fit_that_fails_is_refused():
 
 def test_problems_in_words():
     few = jnp.array([1, 1])
+    still = HyperDiagnostics(
+        *np.full((5, 2), 0.9), {"a": np.array(1.0), "b": np.array([1.0, np.nan])},
+        {"a": np.array(200.0), "b": np.array([200.0, np.nan])}, 200,
+    )  # fmt: skip
+    assert (
+        "do not agree about `b`" in still.problems[0]
+        and "effective draws of `b`" in still.problems[1]
+    )
     bad = HyperDiagnostics(
         jnp.array([0.3, 0.9]), 9 * few, 0 * few, 40 * few, jnp.ones(2),
         {"a": jnp.ones(3), "b": jnp.array(1.4)}, {"a": jnp.full(3, 90.0), "b": jnp.array(7.0)}, 100,

@@ -15,10 +15,10 @@ from reference import rbf
 import jaxsvm as jsvm
 from jaxsvm import kernels, losses
 from jaxsvm.evidence import TemperedSMC, Thermodynamic, evidence_gradient, log_evidence
-from jaxsvm.evidence._estimate import check_whitening
 from jaxsvm.evidence._tempered import _log_mean
 from jaxsvm.evidence._thermodynamic import ThermodynamicDiagnostics, _integrals, _problems
 from jaxsvm.sampling import HMC, NUTS, SamplingWarning
+from jaxsvm.sampling._diagnostics import check_whitening
 
 # options are static: tests that share them, a loss and shapes share a program as well
 SHORT = Thermodynamic(temperatures=12, chains=32, warmup=20, draws=30)

@@ -414,7 +414,7 @@ def test_an_ascent_beside_its_gradients():
     x, y = jsvm.datasets.noisy_xor(30, key=jax.random.key(0), inputs=2)
     kernel = kernels.RBF(jnp.ones(2)) + kernels.Constant(0.1)
     path = jsvm.evidence_ascent(
-        jsvm.KernelMachine(kernel, losses.Hinge(1.0)), x, y, key=jax.random.key(0), rank=5, chains=2,
+        jsvm.KernelMachine(kernel, losses.Hinge(1.0)), x, y, key=jax.random.key(0), rank=None, chains=2,
         draws=10, warmup=3, first_warmup=6, max_steps=3, gradient_share=None, test=(x, y),
     )  # fmt: skip
     panels = plot.ascent(path)

@@ -125,7 +125,7 @@ def test_the_papers_setting():
     assert {k: paper_setting()[k] for k in ("chains", "warmup", "draws")} == {
         "chains": 1, "warmup": 20_000, "draws": 20_000
     }  # fmt: skip
-    setting = {**paper_setting(), "warmup": 200, "draws": 1000}
+    setting = {**paper_setting(), "warmup": 200, "draws": 4000}
     posterior = sample(HINGE, X, Y, key=jax.random.key(0), **setting)
     assert float(posterior.diagnostics.step_size) == pytest.approx(0.05)
     mean, deviation, _, _ = quadrature(HINGE)
@@ -193,6 +193,38 @@ def test_trouble_is_told_in_words():
     wild = diagnose(fine._replace(divergent=np.ones((200, 8), bool)), 0.1, 0.0)
     assert "1600 of 1600 trajectories diverged" in wild.problems[0]
     assert "PROBLEM" in str(wild) and "R-hat" in str(wild)
+
+
+@pytest.mark.parametrize("method", [HMC(), NUTS(max_doublings=3)], ids=["HMC", "NUTS"])
+def test_a_low_rank_is_told(method):
+    x = jnp.linspace(-3, 3, 12)[:, None]
+    y = jnp.where(jnp.sin(3 * x[:, 0]) > 0, 1.0, -1.0)
+    options = {"key": jax.random.key(0), "method": method, "draws": 200}
+    with pytest.warns(SamplingWarning, match="the low rank loses") as caught:
+        low = sample(HINGE, x, y, **options, rank=1)
+    lost = float(low.diagnostics.whitening_error)
+    assert lost > 0.5 and f"loses {lost:.1%} of the prior's variance" in str(caught[0].message)
+    assert any("low rank" in problem for problem in low.diagnostics.problems)
+    enough = sample(HINGE, x, y, **options, rank=11)
+    assert 0 < float(enough.diagnostics.whitening_error) < 0.01
+    assert not enough.diagnostics.problems
+
+
+def test_few_draws_cannot_be_judged():
+    for draws in (1, 7):
+        with pytest.warns(SamplingWarning, match=f"{draws} draws of each chain are too few"):
+            posterior = sample(HINGE, X, Y, key=jax.random.key(0), draws=draws)
+        assert len(posterior.diagnostics.problems) == 1
+
+
+@pytest.mark.parametrize("size", [1e-8, 1e-300], ids=["tiny", "none at all"])
+@pytest.mark.parametrize("chains", [1, 4])
+def test_steps_that_lead_nowhere_are_told_without_a_warm_up(size, chains):
+    with pytest.warns(SamplingWarning, match="hardly move .*raise the step size"):
+        sample(
+            HINGE, X, Y, key=jax.random.key(0), method=HMC(step_size=size), warmup=0, draws=50,
+            chains=chains,
+        )  # fmt: skip
 
 
 def test_diagnostics_against_arviz():

@@ -154,20 +154,20 @@ def _evidence_report(chosen, x, y, x_test, y_test) -> str:
     options: dict[str, Any] = {"rank": min(chosen.rank, len(y)), "landmarks": min(200, len(y))}
 
     begin = time.perf_counter()
-    path = evidence_ascent(
-        model,
-        x,
-        y,
-        key=key,
-        restarts=chosen.restarts,
-        starts=0.5,
-        max_steps=chosen.steps,
-        gradient_share=0.05,
-        **options,
-    )
-    seconds = time.perf_counter() - begin
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SamplingWarning)  # what they say is printed below
+        path = evidence_ascent(
+            model,
+            x,
+            y,
+            key=key,
+            restarts=chosen.restarts,
+            starts=0.5,
+            max_steps=chosen.steps,
+            gradient_share=0.05,
+            **options,
+        )
+        seconds = time.perf_counter() - begin
         posterior = sample(path.model, x, y, key=key)
         values = [log_evidence(m, x, y, key=key) for m in (model, path.model)]
     fits = [fit(m, x, y, tolerance=1e-7) for m in (model, path.model)]
@@ -196,6 +196,8 @@ def _evidence_report(chosen, x, y, x_test, y_test) -> str:
         f"{chosen.data}, {len(y)} examples, {x.shape[1]} inputs, hinge loss: the exact evidence, "
         f"chains of rank {options['rank']}"
     )
+    rows += [("PROBLEM", f"ascent: {text}") for text in path.problems]
+    rows += [("PROBLEM", f"log evidence: {text}") for text in values[1].problems]
     lines = [title, "-" * len(title), *(f"{label:16s} {text}" for label, text in rows)]
     lines += [f"{'chains':16s} " + str(posterior.diagnostics).replace("\n", "\n" + 17 * " ")]
     lengthscale = parameters(path.model)["kernel.left.lengthscale"]

@@ -99,12 +99,14 @@ def evidence_ascent(
     - `throw`: whether to raise if all starts fail.
 
     **Returns:** an `Ascent`. Of several starts the best has the least validation error or, without
-    validation data, the largest log evidence by `jaxsvm.log_evidence`. A `SamplingWarning` says in words
-    what is wrong with its chains, if anything is.
+    validation data, the largest log evidence by `jaxsvm.log_evidence`. A `SamplingWarning` says what is
+    wrong with it, if anything is, as do its `problems`: chains that went badly or hardly moved, fewer than
+    8 draws, a low rank that at the end loses more than 1 % of the prior's variance, or a loss with a wall,
+    such as `losses.Trigonometric`, for which standard errors are unreliable.
 
     **Example:**
 
-    >>> climb = jsvm.evidence_ascent(model, x, y, key=jax.random.key(1), rank=8, max_steps=3)
+    >>> climb = jsvm.evidence_ascent(model, x, y, key=jax.random.key(1), rank=None, max_steps=3)
     >>> climb.history.magnitude.shape
     (1, 3)
     """

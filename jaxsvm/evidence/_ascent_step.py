@@ -13,6 +13,7 @@ from .._parameters import unfreeze
 from .._results import RESULTS
 from ..machine import KernelMachine
 from ..sampling._chains import Chains, draw, start_chains, warm_up
+from ..sampling._diagnostics import split_rhat
 from ..sampling._sample import Setup, target_of
 from ..sampling._whitening import Subspace, whiten
 from ..selection._coordinates import clip
@@ -81,6 +82,7 @@ class Row(NamedTuple):
     magnitude: Float[Array, ""]
     acceptance: Float[Array, ""]
     least_acceptance: Float[Array, ""]  # among the chains
+    rhat: Float[Array, ""]
     divergences: Int[Array, ""]
     step_size: Float[Array, ""]
     whitening_error: Float[Array, ""]
@@ -137,7 +139,7 @@ def advance(
     magnitude = _magnitude(gradient, error)
     sound = jnp.isfinite(magnitude) & (acceptance >= _LEAST_ACCEPTANCE)
     row = Row(
-        state.model, gradient, error, magnitude, acceptance, jnp.min(of_chains),
+        state.model, gradient, error, magnitude, acceptance, jnp.min(of_chains), split_rhat(traces),
         jnp.sum(traces.divergent), jnp.exp(chains.log_step), whitening.error, test, validation,
     )  # fmt: skip
 

@@ -20,7 +20,7 @@ class AscentHistory(eqx.Module):
     All of shape (starts, steps, ...): `parameters` by name in natural units, `gradient` of the log
     evidence and its `standard_error` by name in the unconstrained coordinates (logarithms of positive
     parameters), `magnitude`, the mean magnitude of the gradient's components less what is noise,
-    `acceptance` (the mean over the chains, and `least_acceptance` among them), `divergences` and
+    `acceptance` (the mean over the chains, and `least_acceptance` among them), `rhat`, `divergences` and
     `step_size` of the chains, `whitening_error`, the share of the prior's variance that the low rank
     loses; `test_error` and `validation_error` where such data were given, else None. `steps` of each
     start, and `end`, the number of the step whose model became its end point.
@@ -32,6 +32,7 @@ class AscentHistory(eqx.Module):
     magnitude: Float[Array, "starts steps"]
     acceptance: Float[Array, "starts steps"]
     least_acceptance: Float[Array, "starts steps"]
+    rhat: Float[Array, "starts steps"]
     divergences: Float[Array, "starts steps"]
     step_size: Float[Array, "starts steps"]
     whitening_error: Float[Array, "starts steps"]
@@ -48,7 +49,8 @@ class Ascent(eqx.Module):
     (stacked: the leading axis of each leaf counts them), `results` their codes of `jaxsvm.RESULTS`,
     `history` what happened on the way. With several starts `scores` are what they were compared by:
     the validation error or, without validation data, minus the log evidence; infinite for a start that
-    failed. `x`, `y` and `weights` are the data.
+    failed. `x`, `y` and `weights` are the data. `problems` say what is wrong with the chains of the best
+    start, and what to do about it; empty if nothing is.
     """
 
     model: KernelMachine
@@ -60,6 +62,7 @@ class Ascent(eqx.Module):
     x: Float[Array, "n d"]
     y: Float[Array, " n"]
     weights: Float[Array, " n"]
+    problems: tuple[str, ...] = eqx.field(static=True, default=())
 
     @property
     def result(self) -> Int[Array, ""]:
@@ -85,7 +88,8 @@ class Ascent(eqx.Module):
             lines.append(
                 f"mean magnitude of the gradient {magnitudes[-1]:.3g}, at its peak {magnitudes.max():.3g}"
             )
-        return "\n".join([*lines, *listed_parameters(self.model)])
+        lines += listed_parameters(self.model)
+        return "\n".join(lines + [f"PROBLEM: {text}" for text in self.problems])
 
 
 def leaves_by_name(model: KernelMachine, tree: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from .._parameters import free_parameters, unfreeze
 from .._results import RESULTS, FitError
 from ..machine import KernelMachine
-from ..sampling._diagnostics import SamplingWarning, Thresholds
+from ..sampling._diagnostics import SamplingWarning, Thresholds, check_wall, check_whitening
 from ..sampling._sample import Setup
 from ..selection._types import stack
 from ._ascent_step import RUNNING, Row, State, Task
@@ -44,11 +44,18 @@ def conclude(
     best = int(candidates[np.argmin(scores[candidates])])
     end = jnp.stack([state.end for state in states])
     history = _history(model, task, [rows for _, rows in outcomes], end)
+    problems = []
     if usable[best]:
-        _warn_of_chains(outcomes[best][1], int(end[best]), plan)
+        problems = _problems(outcomes[best][1], int(end[best]), plan, model.loss.has_wall)
+    if problems:
+        warnings.warn(
+            "the end of the ascent should not be trusted as it is: " + ". ".join(problems),
+            SamplingWarning,
+            stacklevel=3,
+        )
     return Ascent(
         models[best], best, stack(models), jnp.asarray(codes), jnp.asarray(scores), history,
-        task.x, task.y, task.weights,
+        task.x, task.y, task.weights, tuple(problems),
     )  # fmt: skip
 
 
@@ -102,6 +109,7 @@ def _history(model, task: Task, rows: list[Row], end) -> AscentHistory:
         joined.magnitude,
         joined.acceptance,
         joined.least_acceptance,
+        joined.rhat,
         joined.divergences,
         joined.step_size,
         joined.whitening_error,
@@ -112,16 +120,30 @@ def _history(model, task: Task, rows: list[Row], end) -> AscentHistory:
     )
 
 
-def _warn_of_chains(rows: Row, end: int, plan: Plan) -> None:
-    """One warning for the whole way of a start, if its chains went badly at its end or more than seldom."""
+def _problems(rows: Row, end: int, plan: Plan, wall: bool) -> list[str]:
+    """What is wrong with a start, in words."""
     limits = Thresholds()
+    problems = _problems_of_chains(rows, end, plan, limits)
+    if plan.draws < limits.fewest_draws:
+        problems.append(
+            f"{plan.draws} draws of each chain in a step are too few to judge it by: raise `draws` to at "
+            f"least {limits.fewest_draws}"
+        )
+    problems += check_whitening(float(np.asarray(rows.whitening_error)[end]))
+    return problems + check_wall(wall)
+
+
+def _problems_of_chains(rows: Row, end: int, plan: Plan, limits: Thresholds) -> list[str]:
+    """Whether chains went badly at the end of a start, or more than seldom on its way."""
     acceptance, least = np.asarray(rows.acceptance), np.asarray(rows.least_acceptance)
     low = acceptance < limits.least_acceptance
     stuck = least < limits.stuck
     wild = np.asarray(rows.divergences) > limits.divergences * plan.chains * plan.draws
-    bad = low | stuck | wild
+    enough = plan.draws >= limits.fewest_draws
+    apart = ~(np.asarray(rows.rhat) <= limits.step_rhat) & enough
+    bad = low | stuck | wild | apart
     if not bad.any() or not (bad[end] or bad.mean() > _FEW_STEPS):
-        return
+        return []
     words = [
         f"in {bad.sum()} of {len(bad)} steps{', the last among them,' if bad[end] else ''} the chains "
         "went badly"
@@ -137,10 +159,15 @@ def _warn_of_chains(rows: Row, end: int, plan: Plan) -> None:
         words.append(
             f"in {wild.sum()} more than {limits.divergences:.0%} of the trajectories diverged"
         )
-    warnings.warn(
-        "the end of the ascent should not be trusted as it is: " + "; ".join(words) + ". Lengthen "
-        "`warmup`, raise the method's `target_acceptance` or lower its `step_size`, or bound the "
-        "hyperparameters (a large C times the kernel's amplitude makes a posterior with hard walls)",
-        SamplingWarning,
-        stacklevel=4,
-    )
+    if apart.any():
+        words.append(
+            f"in {apart.sum()} the chains hardly moved or did not agree (R-hat above {limits.step_rhat})"
+        )
+    if (acceptance[bad] > limits.timid).all():
+        advice = "Raise the method's `step_size`, or let it adapt (`step_size=None`)"
+    else:
+        advice = (
+            "Lengthen `warmup`, raise the method's `target_acceptance` or lower its `step_size`, or bound "
+            "the hyperparameters (a large C times the kernel's amplitude makes a posterior with hard walls)"
+        )
+    return ["; ".join(words) + ". " + advice]

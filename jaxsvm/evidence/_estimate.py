@@ -8,8 +8,6 @@ from jaxtyping import Array, Float
 
 from .._options import check_count
 
-_LOST_VARIANCE = 0.01  # share of the prior's, beyond which a low rank is worth a word
-
 
 class Path(eqx.Module):
     """From the prior (temperature 0) to the posterior (temperature 1), a row for each chain or run.
@@ -45,13 +43,3 @@ def check_counts(options: Any, **least: int) -> None:
     """Raise unless these attributes are integers, each at least as large as the number given."""
     for name, bound in least.items():
         check_count(name, getattr(options, name), bound)
-
-
-def check_whitening(error: float) -> list[str]:
-    """Whether a low rank makes this the evidence of another machine."""
-    if not error > _LOST_VARIANCE:
-        return []
-    return [
-        f"the low rank loses {error:.1%} of the prior's variance, and this is the evidence of the machine "
-        "of low rank: raise `rank` and `landmarks`"
-    ]

@@ -69,11 +69,13 @@ def evidence_gradient(
       the landmarks: time and memory grow like n. Both are the same at full rank; at a low rank the first
       is what the papers use, the second the exact gradient of the low-rank machine's evidence.
 
-    **Returns:** an `EvidenceGradient`.
+    **Returns:** an `EvidenceGradient`. A `SamplingWarning` says what is wrong with it, if anything is: a
+    low rank that loses more than 1 % of the prior's variance, chains that do not mix, or a loss with a wall,
+    such as `losses.Trigonometric`, for which standard errors are unreliable.
 
     **Example:**
 
-    >>> found = jsvm.evidence_gradient(model, x, y, key=jax.random.key(1), rank=8)
+    >>> found = jsvm.evidence_gradient(model, x, y, key=jax.random.key(1))
     >>> found.gradient.loss.log_C.shape, bool(found.standard_error.loss.log_C > 0)
     ((), True)
     """
@@ -87,7 +89,7 @@ def evidence_gradient(
     setup = Setup(unfreeze(model), x, y, weights, subspace.landmarks)
     plan = Plan(subspace.rank, method, chains, warmup, draws, route)
     gradients, state, traces, error = _sampled_gradient(setup, plan, run_key)
-    diagnostics = diagnose(traces, jnp.exp(state.log_step), error)
+    diagnostics = diagnose(traces, jnp.exp(state.log_step), error, model.loss.has_wall)
     warn_of_problems(diagnostics, "the gradient of the evidence should not be trusted as it is")
     mean, deviation = mean_and_error(gradients)
     # frozen parameters are no leaves of the answer

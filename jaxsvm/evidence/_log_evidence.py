@@ -66,7 +66,8 @@ def log_evidence(
       the time for the same precision in trials with 50 and 400 examples, and is for losses with a wall; but
       with too few particles its runs disagree, and that is the only sign of an error.
 
-    **Returns:** a `LogEvidence`. A `SamplingWarning` says in words what is wrong with it, if anything is.
+    **Returns:** a `LogEvidence`. A `SamplingWarning` says what is wrong with it, if anything is, as do its
+    `problems`: among others a low rank that loses more than 1 % of the prior's variance.
 
     **Example:**
 

@@ -13,11 +13,12 @@ from .._options import check_number
 from .._progress import Progress
 from ..sampling._blackjax import blackjax, first_state, hmc
 from ..sampling._chains import QUARTER_PERIOD, mean_curvature
+from ..sampling._diagnostics import check_whitening
 from ..sampling._methods import HMC
 from ..sampling._sample import Setup, target_of
 from ..sampling._target import Target, scale, slopes, total_loss
 from ..sampling._whitening import Subspace, Whitening, whiten
-from ._estimate import Estimate, Path, check_counts, check_whitening
+from ._estimate import Estimate, Path, check_counts
 
 _DIVERGENCES = 0.01
 _GAIN = 1.5  # of the step size's logarithm by the acceptance beyond what is asked for

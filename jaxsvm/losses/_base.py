@@ -18,6 +18,7 @@ class AbstractLoss(eqx.Module):
 
     is_classifier: ClassVar[bool]
     is_convex: ClassVar[bool]
+    has_wall: ClassVar[bool] = False  # whether it is infinite beyond some latent value
 
     @abc.abstractmethod
     def value(self, y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:

@@ -134,9 +134,16 @@ class Trigonometric(AbstractClassification):
     Zero above `z = 1`, infinite below `z = -1`: a wall that no solution crosses. It is normalized by
     itself and has no parameter. Gold and Sollich, "Fast Bayesian support vector machine parameter
     tuning with the Nystrom method", sec. IV.
+
+    At a distance `t` from the wall the slope is nearly `2 / t` and the posterior density of the margin in
+    proportion to `exp(-L)`, nearly `(pi t / 4)^2`. So `<slope^k>` is the integral of `t^(2 - k)`, finite for
+    `k < 3` only: averages of slopes, such as gradients of the evidence, have a variance, but no fourth
+    moment, by which their standard errors could be trusted. `jaxsvm.evidence_gradient` and
+    `jaxsvm.evidence_ascent` report it.
     """
 
     is_convex: ClassVar[bool] = True
+    has_wall: ClassVar[bool] = True
 
     def value(self, y, f):
         """`2 ln sec(pi (1 - z) / 4)`."""

@@ -25,7 +25,13 @@ class Thresholds(NamedTuple):
     divergences: float = 0.01
     least_acceptance: float = 0.4
     stuck: float = 0.01  # acceptance of a chain that as good as stands still
+    timid: float = 0.995  # acceptance of steps so short that nothing can go wrong
     ebfmi: float = 0.2
+    fewest_draws: int = 8  # of each chain, for its diagnostics
+    # Of the prior's variance. At about this share the error of the evidence and of its gradient, compared
+    # with those of the exact kernel, reaches the standard errors of usual runs.
+    lost_variance: float = 0.01
+    step_rhat: float = 1.5  # of the few draws of one step of an ascent
 
 
 class Diagnostics(eqx.Module):
@@ -38,6 +44,7 @@ class Diagnostics(eqx.Module):
     `ebfmi` is the smallest over the chains of `E[(E_t - E_(t-1))^2] / Var(E)` of the energies. `step_size`
     is that of the leapfrog steps, `steps` the mean number of them in a trajectory, `whitening_error`
     the share of the prior's variance that the low rank loses, `draws` the number of draws of each chain.
+    `wall` tells whether slopes of a loss with a wall were averaged, which have no fourth moment.
     """
 
     acceptance: Float[Array, " chains"]
@@ -50,10 +57,15 @@ class Diagnostics(eqx.Module):
     steps: Float[Array, ""]
     whitening_error: Float[Array, ""]
     draws: int = eqx.field(static=True)
+    wall: bool = eqx.field(static=True, default=False)
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong, in words; empty if nothing is."""
+        """What is wrong, and what to do about it; empty if nothing is.
+
+        Among others: fewer than 8 draws of each chain, and a low rank that loses more than 1 % of the
+        prior's variance.
+        """
         return _problems(self, Thresholds())
 
     def __str__(self) -> str:
@@ -69,14 +81,18 @@ class Diagnostics(eqx.Module):
         return "\n".join(rows + [f"PROBLEM: {text}" for text in self.problems])
 
 
-def diagnose(traces: Traces, step_size, whitening_error) -> Diagnostics:
-    """The diagnostics of traces of shape (draws, chains)."""
+def diagnose(traces: Traces, step_size, whitening_error, wall: bool = False) -> Diagnostics:
+    """The diagnostics of traces of shape (draws, chains).
+
+    **Arguments:** `traces`; `step_size`; `whitening_error`; `wall`, whether slopes of a loss with a wall were
+    averaged.
+    """
     host: Any = jax.tree.map(np.asarray, traces)
     draws, chains = host.loss.shape
     quantities = np.concatenate(
         [host.loss[..., None], host.penalty[..., None], host.coordinates], axis=2
     )
-    enough = draws >= 8
+    enough = draws >= Thresholds().fewest_draws
     each = [quantities[..., place].T for place in range(quantities.shape[2])]
 
     def of_each(function, possible):
@@ -84,7 +100,7 @@ def diagnose(traces: Traces, step_size, whitening_error) -> Diagnostics:
             [function(q) if possible and np.isfinite(q).all() else np.nan for q in each]
         )
 
-    scale = of_each(rhat, enough and chains > 1)
+    scale = of_each(rhat, enough)  # of half chains, so one chain is enough
     bulk, tail = of_each(ess_bulk, enough), of_each(ess_tail, enough)
     with np.errstate(all="ignore"):
         energy = host.energy
@@ -103,7 +119,25 @@ def diagnose(traces: Traces, step_size, whitening_error) -> Diagnostics:
         jnp.asarray(host.steps.mean()),
         jnp.asarray(whitening_error),
         draws,
+        wall,
     )
+
+
+def split_rhat(traces: Traces) -> Float[Array, ""]:
+    """The largest of the plain R-hats of half chains, on the device; NaN for less than four draws.
+
+    Gelman and Rubin's `sqrt(1 - 1/m + B / W)` with half chains of m draws. It needs no sorting, so it can be
+    found at each step of an ascent.
+    """
+    parts = (traces.loss[..., None], traces.penalty[..., None], traces.coordinates)
+    quantities = jnp.concatenate(parts, axis=2)
+    half = quantities.shape[0] // 2
+    if half < 2:
+        return jnp.full((), jnp.nan, quantities.dtype)
+    halves = jnp.concatenate([quantities[:half], quantities[-half:]], axis=1)
+    within = jnp.mean(jnp.var(halves, axis=0, ddof=1), axis=0)
+    between = jnp.var(jnp.mean(halves, axis=0), axis=0, ddof=1)
+    return jnp.max(jnp.sqrt(1 - 1 / half + between / within))
 
 
 def _worst(values: np.ndarray, choose):
@@ -137,21 +171,63 @@ def _problems(d: Diagnostics, limits: Thresholds) -> list[str]:
             f"{divergent} of {chains * d.draws} trajectories diverged: lower the step size (raise "
             "`target_acceptance`)"
         )
-    enough = d.draws >= 8
-    if enough and chains > 1 and not float(d.rhat) <= limits.rhat:
+    if d.draws < limits.fewest_draws:
         problems.append(
-            f"the chains do not agree with each other (R-hat {float(d.rhat):.2f}): draw more, or lengthen "
-            "the warm-up"
+            f"{d.draws} draws of each chain are too few to judge it by: draw at least {limits.fewest_draws}"
         )
-    if enough and not float(d.ess_bulk) >= limits.ess_of_chain * chains:
+    else:
+        problems += _problems_of_mixing(d, limits)
+    return problems + check_whitening(float(d.whitening_error)) + check_wall(d.wall)
+
+
+def _problems_of_mixing(d: Diagnostics, limits: Thresholds) -> list[str]:
+    problems = []
+    scale, effective, energies = float(d.rhat), float(d.ess_bulk), float(d.ebfmi)
+    chains = len(d.acceptance)
+    short = np.mean(np.asarray(d.acceptance)) > limits.timid
+    agree = scale <= limits.rhat  # not so if it is not a number, as for chains that never moved
+    if not agree and short:
         problems.append(
-            f"there are only {float(d.ess_bulk):.0f} effective draws: draw more, or take more leapfrog steps"
+            f"the chains hardly move (R-hat {scale:.2f}), though nearly all trajectories were accepted: "
+            f"raise the step size of {float(d.step_size):.2g}, or let it adapt (`step_size=None`) in a "
+            "warm-up"
         )
-    if enough and float(d.ebfmi) < limits.ebfmi:
+    elif not agree:
         problems.append(
-            f"the energies mix slowly (E-BFMI {float(d.ebfmi):.2f}): tails may be missed; draw more"
+            f"the chains do not agree with each other (R-hat {scale:.2f}): draw more, or lengthen the warm-up"
+        )
+    if not effective >= limits.ess_of_chain * chains:
+        problems.append(
+            f"there are only {effective:.0f} effective draws: draw more, or take more leapfrog steps"
+            if np.isfinite(effective)
+            else "the number of effective draws cannot be computed: a chain never moved, or overflowed"
+        )
+    if not energies >= limits.ebfmi:
+        problems.append(
+            f"the energies mix slowly (E-BFMI {energies:.2f}): tails may be missed; draw more"
         )
     return problems
+
+
+def check_whitening(error: float) -> list[str]:
+    """Whether a low rank makes this the answer for another machine, in words; empty if it does not."""
+    limit = Thresholds().lost_variance
+    if error <= limit:
+        return []
+    return [
+        f"the low rank loses {error:.1%} of the prior's variance, more than {limit:.0%}: this is the answer "
+        "for the machine of low rank, not for the model. Raise `rank` and `landmarks`, or leave both out"
+    ]
+
+
+def check_wall(wall: bool) -> list[str]:
+    """Whether standard errors of averaged slopes are unreliable, in words; empty if they are not."""
+    if not wall:
+        return []
+    return [
+        "the loss has a wall, where its slope has no fourth moment: standard errors of the gradient are "
+        "unreliable, mostly too small. Compare several keys"
+    ]
 
 
 def warn_of_problems(diagnostics: Diagnostics, what: str) -> None:

@@ -189,8 +189,10 @@ def _of_entries(function, draws):
 
 
 def _largest(values) -> float:
-    return float(np.max(np.asarray(values)))
+    """The largest value; one that is not a number, as that of a chain that never moved, is above all."""
+    return float(np.max(np.nan_to_num(np.asarray(values), nan=np.inf)))
 
 
 def _least(values) -> float:
-    return float(np.min(np.asarray(values)))
+    """The least value; one that is not a number counts as none."""
+    return float(np.min(np.nan_to_num(np.asarray(values), nan=0.0)))

@@ -63,12 +63,13 @@ def sample(
       grow with `draws` (but for about ten numbers of each draw, for the diagnostics).
     - `progress`: whether to draw a progress bar; by default if standard error is a terminal.
 
-    **Returns:** a `Posterior`. A `SamplingWarning` says in words what is wrong with the chains, if
-    anything is.
+    **Returns:** a `Posterior`. A `SamplingWarning` says what is wrong with the chains, if anything is, as do
+    `diagnostics.problems`: among others fewer than 8 draws of each chain, which cannot be judged, and a low
+    rank that loses more than 1 % of the prior's variance.
 
     **Example:**
 
-    >>> posterior = jsvm.sample(model, x, y, key=jax.random.key(1), rank=8)
+    >>> posterior = jsvm.sample(model, x, y, key=jax.random.key(1))
     >>> mean, deviation = posterior.latent(x)
     >>> posterior.probability(x).shape, posterior.diagnostics.problems
     ((30,), [])
