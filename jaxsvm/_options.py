@@ -30,8 +30,10 @@ def check_number(
     **Arguments:** `name`, of the option; `value`; `above` and `below`, ends that it may not reach; `least`
     and `most`, ends that it may reach.
     """
-    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    if not (number and above < value < below and least <= value <= most):
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    number = float(value) if real else math.nan
+    inside = above < number < below and least <= number <= most
+    if not (math.isfinite(number) and inside):
         kind = _range(above, least, below, most)
         raise ValueError(f"`{name}` must be {kind}, but is {value!r}")
 

@@ -83,8 +83,14 @@ def test_committed_results_make_the_tables():
     assert "| squared hinge, no offset | all | 240 | 10.6 of 80 |" in printed
 
 
+# found from the values of a loss, unless a class has a closed form
+DEFAULTS = {
+    "derivative", "curvature", "log_normalizer", "noise_variance", "sample_noise", "noise_cumulative"
+}  # fmt: skip
+
+
 def test_classes_are_abstract_or_final():
-    """No class that can be instantiated is subclassed, and no concrete method is overridden."""
+    """No class that can be instantiated is subclassed, and no concrete method but defaults is overridden."""
     classes = set()
     for module in (jsvm.kernels, jsvm.losses, jsvm.criteria, jsvm.criteria.priors):
         classes |= {
@@ -99,5 +105,6 @@ def test_classes_are_abstract_or_final():
                 for name, member in vars(parent).items():
                     concrete = inspect.isfunction(member) or isinstance(member, property)
                     abstract = getattr(member, "__isabstractmethod__", False)
-                    if concrete and not abstract and not name.startswith("__"):
+                    default = parent.__module__ == "jaxsvm.losses._base" and name in DEFAULTS
+                    if concrete and not abstract and not default and not name.startswith("__"):
                         assert name not in vars(cls), f"{cls.__name__} overrides {name}"

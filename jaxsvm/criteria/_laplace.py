@@ -6,9 +6,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._options import check_number
+from .._parameters import unfreeze
 from ..fit import Fit
 from ..losses import AbstractPiecewise, Hinge, SquaredHinge
 from ..losses._piecewise import weighted_bound, weighted_compliance
+from ..machine import KernelMachine
 from ._base import AbstractFitCriterion, require_loss
 from ._determinant import general_log_determinant, log_determinant
 
@@ -54,7 +56,15 @@ class LaplaceEvidence(AbstractFitCriterion):
         self.kwok = None if kwok is None else float(kwok)
 
     def check(self, model, x, y):
-        """The evidence needs a proper prior, hence no free offset."""
+        """The evidence needs a proper prior, hence no free offset, and a loss that is a likelihood."""
+        self.check_machine(model)
+        unfreeze(model).loss.require_normalizer()
+
+    def check_machine(self, model: KernelMachine) -> None:
+        """Raise unless there is a Gaussian posterior around a fit of the machine.
+
+        **Arguments:** `model`, the kernel machine.
+        """
         if model.offset:
             raise ValueError(
                 "the evidence is not defined for a free, unpenalized offset: use `offset=False` and add a "

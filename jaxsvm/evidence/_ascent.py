@@ -8,6 +8,7 @@ import numpy as np
 import optax
 
 from .._options import check_number
+from .._parameters import unfreeze
 from .._progress import Progress
 from .._results import RESULTS
 from .._threads import map_in_threads
@@ -117,6 +118,7 @@ def evidence_ascent(
     )  # fmt: skip
     route = _default_route(x.shape[0]) if route is None else route
     check_route(route)
+    unfreeze(model).loss.require_normalizer()
     if chains < 2:
         raise ValueError("a standard error needs at least two chains: raise `chains`")
     for name, share in (("gradient_share", gradient_share), ("change_share", change_share)):

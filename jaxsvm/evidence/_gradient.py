@@ -82,6 +82,7 @@ def evidence_gradient(
     x, y, weights = as_data(model, x, y, weights)
     check_sampler(model, method, chains=chains, draws=draws, warmup=warmup)
     check_route(route)
+    unfreeze(model).loss.require_normalizer()
     if chains < 2:
         raise ValueError("a standard error needs at least two chains: raise `chains`")
     mark_key, run_key = jax.random.split(key)

@@ -78,6 +78,7 @@ def log_evidence(
     x, y, weights = as_data(model, x, y, weights)
     options = _as_method(method)
     check_sampler(model, options.sampler)
+    unfreeze(model).loss.require_normalizer()
     mark_key, run_key = jax.random.split(key)
     subspace = choose_subspace(model, x, rank, landmarks, choice, mark_key)
     setup = Setup(unfreeze(model), x, y, weights, subspace.landmarks)

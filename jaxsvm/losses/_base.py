@@ -8,16 +8,23 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._errors import is_traced
+from ._numeric import log_kappa, log_noise_mass, noise_cumulative, noise_variance, sample_noise
+
 
 class AbstractLoss(eqx.Module):
     """A loss `L(y, f)` of a target `y` and a latent value `f`, its strength `C` included.
 
     All methods act elementwise. The likelihood of the model is
     `Q(y | f) = exp(log_normalizer - L(y, f))`.
+
+    A loss of your own is a subclass of `AbstractClassification` or `AbstractRegression` with a `value`, a
+    smooth function written in JAX; say `is_convex = True` if it is convex in f. The rest follows from the
+    value, by automatic differentiation, quadrature and search, unless the class defines it in a closed form.
     """
 
     is_classifier: ClassVar[bool]
-    is_convex: ClassVar[bool]
+    is_convex: ClassVar[bool] = False  # a fit of a loss that is not convex is a local optimum
     has_wall: ClassVar[bool] = False  # whether it is infinite beyond some latent value
 
     @abc.abstractmethod
@@ -29,27 +36,32 @@ class AbstractLoss(eqx.Module):
         **Returns:** one loss for each example.
         """
 
-    @abc.abstractmethod
     def derivative(self, y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:
-        """`dL/df`; at a kink, one of its subgradients.
+        """`dL/df`, by automatic differentiation; at a kink, one of its subgradients.
 
         **Arguments:** `y`, labels or targets; `f`, latent values.
 
         **Returns:** one slope for each example.
         """
+        return jax.jvp(lambda f: self.value(y, f), (f,), (jnp.ones_like(f),))[1]
 
-    @abc.abstractmethod
     def curvature(self, y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:
-        """`d2L/df2` where it exists; where the slope jumps, one of its limits.
+        """`d2L/df2` where it exists, by automatic differentiation; where the slope jumps, one of its limits.
 
         **Arguments:** `y`, labels or targets; `f`, latent values.
 
         **Returns:** one curvature for each example.
         """
+        return jax.jvp(lambda f: self.derivative(y, f), (f,), (jnp.ones_like(f),))[1]
 
     @abc.abstractmethod
     def log_normalizer(self) -> Float[Array, ""]:
         """The logarithm of the factor before `exp(-L)` in the likelihood of one example."""
+
+    def require_normalizer(self) -> None:
+        """Raise a clear error if the loss is not a likelihood; nothing can be said of traced parameters."""
+        if not is_traced(self):
+            self.log_normalizer()
 
     def log_likelihood(self, y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:
         """`ln Q(y | f) = log_normalizer - L(y, f)`, for each example.
@@ -65,6 +77,10 @@ class AbstractClassification(AbstractLoss):
     """A loss of labels -1 and +1, a function of the margin `z = y f`."""
 
     is_classifier: ClassVar[bool] = True
+
+    def log_normalizer(self) -> Float[Array, ""]:
+        """`ln kappa` with `1 / kappa = max_f (exp(-L(+1, f)) + exp(-L(-1, f)))`, found by search."""
+        return log_kappa(self)
 
     def probability(self, f: Float[Array, " n"]) -> Float[Array, " n"]:
         """`P(y = +1 | f) = exp(-L(+1, f)) / (exp(-L(+1, f)) + exp(-L(-1, f)))`, always normalized.
@@ -92,12 +108,15 @@ class AbstractRegression(AbstractLoss):
 
     is_classifier: ClassVar[bool] = False
 
-    @property
-    @abc.abstractmethod
-    def noise_variance(self) -> Float[Array, ""]:
-        """The variance of the noise whose density is proportional to `exp(-L)`."""
+    def log_normalizer(self) -> Float[Array, ""]:
+        """`-ln int exp(-L(r, 0)) dr`, by quadrature."""
+        return -log_noise_mass(self)
 
-    @abc.abstractmethod
+    @property
+    def noise_variance(self) -> Float[Array, ""]:
+        """The variance of the noise whose density is proportional to `exp(-L)`, by quadrature."""
+        return noise_variance(self)
+
     def sample_noise(self, shape: tuple[int, ...], *, key) -> Float[Array, "..."]:
         """Draws from the noise whose density is proportional to `exp(-L)`.
 
@@ -105,8 +124,8 @@ class AbstractRegression(AbstractLoss):
 
         **Returns:** independent draws.
         """
+        return sample_noise(self, shape, key)
 
-    @abc.abstractmethod
     def noise_cumulative(self, residual: Float[Array, "..."]) -> Float[Array, "..."]:
         """The probability that the noise is at most so large.
 
@@ -114,3 +133,4 @@ class AbstractRegression(AbstractLoss):
 
         **Returns:** as many probabilities.
         """
+        return noise_cumulative(self, residual)

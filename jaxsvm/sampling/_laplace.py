@@ -178,7 +178,7 @@ def laplace(fit: Fit | Ensemble, evidence: LaplaceEvidence | None = None):
             f"`fit` must be what `jaxsvm.fit` gave back, or an ensemble, not a {type(fit).__name__}"
         )
     evidence = LaplaceEvidence() if evidence is None else evidence
-    evidence.check(fit.model, fit.x, fit.y)
+    evidence.check_machine(fit.model)
     posterior = around(fit, evidence)
     raise_on_failure(posterior.curvature, fit.result)
     changed = posterior.correction

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from .._errors import as_targets, is_traced
 from .._quadrature import panels
-from ..losses import AbstractLoss
+from ..losses import AbstractLoss, AbstractRegression
 from ..losses._piecewise import AbstractResidual
 
 _STEPS = np.array([-8.5, -6.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 6.0, 8.5])
@@ -52,7 +52,7 @@ class AbstractPredictive(eqx.Module):
 
         **Returns:** two vectors, one entry for each point.
         """
-        parts = noisy(self.components(x))
+        parts = _with_noise(self.components(x))
         mean, deviation = self.latent(x)
         return mean, _total(parts.losses, parts.shares, deviation)
 
@@ -105,8 +105,20 @@ def same_for_all(loss: AbstractLoss, count: int) -> AbstractLoss:
 
 
 def noisy(parts: Components) -> Components:
-    """The same components, if their losses are models of noise."""
+    """The same components, if the distribution of their noise has a closed form."""
+    _with_noise(parts)
     if not isinstance(parts.losses, AbstractResidual):
+        raise ValueError(
+            f"intervals and densities of targets need a loss of linear and quadratic pieces, such as "
+            f"`losses.SoftInsensitive`, but the model has {type(parts.losses).__name__}: `target` has the "
+            "standard deviation"
+        )
+    return parts
+
+
+def _with_noise(parts: Components) -> Components:
+    """The same components, if their losses are models of noise."""
+    if not isinstance(parts.losses, AbstractRegression):
         raise ValueError(
             f"{type(parts.losses).__name__} is no model of noise: error bars of targets need a regression "
             "loss, such as `losses.SoftInsensitive`; for labels ask for `probability`"
@@ -184,7 +196,9 @@ def _of_each(function, deviations) -> Any:
 
 @jax.jit
 def _total(losses, shares, deviation):
-    return jnp.sqrt(deviation**2 + shares @ jax.vmap(lambda loss: loss.noise_variance)(losses))
+    count = shares.shape[0]  # a loss may have no parameters to tell it by
+    variances = jax.vmap(lambda loss: loss.noise_variance, axis_size=count)(losses)
+    return jnp.sqrt(deviation**2 + shares @ variances.astype(deviation.dtype))
 
 
 @jax.jit

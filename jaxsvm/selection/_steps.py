@@ -160,7 +160,8 @@ def _gradient_step(task: Task, optimizer, rules: Rules, state: State) -> tuple[S
     state, row = _judge(task, rules, state, value, seen, norm, sound, sound & is_best & small)
 
     # wrapped here, while tracing: the optimizer itself is what a compiled program is known by
-    updates, optimizer_state = optax.with_extra_args_support(optimizer).update(
+    wrapped: Any = optax.with_extra_args_support(optimizer)
+    updates, optimizer_state = wrapped.update(
         gradient,
         state.optimizer,
         state.model,
