@@ -1,4 +1,4 @@
-"""Checks of what the user hands in, and errors in the user's words."""
+"""Input validation."""
 
 from typing import Any
 
@@ -12,6 +12,24 @@ from jaxtyping import Array, Float
 def is_traced(*values: Any) -> bool:
     """Whether any of the values is traced, so that its numbers cannot be looked at."""
     return any(isinstance(v, jax.core.Tracer) for v in jax.tree.leaves(values))
+
+
+def plain(value: Any) -> Any:
+    """A scalar of NumPy as Python's own, which prints as `0` and not as `np.int64(0)`."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def require_unmasked(value: Any, name: str) -> None:
+    """Raise for masked entries, of an array or of the arrays in a list, which conversion would unmask."""
+    parts = [value]
+    if isinstance(value, list | tuple):
+        parts = [part for part in value if isinstance(part, np.ma.MaskedArray)]
+    masked = sum(int(np.ma.count_masked(part)) for part in parts if np.ma.isMaskedArray(part))
+    if masked:
+        raise ValueError(
+            f"{name} has {masked} masked entr{'ies' if masked > 1 else 'y'}: remove or impute them, or use "
+            "`.filled(...)`"
+        )
 
 
 def as_inputs(x: Any, name: str = "x") -> Float[Array, "n d"]:
@@ -88,6 +106,7 @@ def as_weights(weights: Any, examples: int, dtype) -> Float[Array, " n"]:
 
 def _as_float(value: Any, name: str) -> Float[Array, "..."]:
     if not isinstance(value, jax.Array):
+        require_unmasked(value, f"`{name}`")
         try:
             value = np.asarray(value)
         except ValueError as error:  # rows of different lengths

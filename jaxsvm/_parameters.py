@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._errors import is_traced
+from ._errors import is_traced, require_unmasked
 
 Model = TypeVar("Model")
 
@@ -90,6 +90,7 @@ _TO_LEAF = {"log_": positive, "logit_": proportion, "half_logit_": half_proporti
 
 
 def _checked(value, name, most_axes, holds, requirement) -> Float[Array, "..."]:
+    require_unmasked(value, f"`{name}`")
     try:
         if isinstance(value, str):  # some of which JAX takes for names of types
             raise TypeError("text")

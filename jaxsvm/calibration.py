@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ._errors import require_unmasked
 from .sampling._predictive import AbstractPredictive
 
 
@@ -183,6 +184,8 @@ def _as_levels(levels: Any) -> np.ndarray:
 
 def _checked(y: Any, p: Any) -> tuple[np.ndarray, np.ndarray]:
     """Which labels are +1, and the predictions in their own precision."""
+    require_unmasked(y, "`y`")
+    require_unmasked(p, "`p`")
     labels, predictions = np.asarray(y), np.asarray(p)
     if predictions.dtype.kind not in "fiu":
         raise TypeError(f"`p` must be probabilities, but is {predictions.dtype}")

@@ -147,7 +147,7 @@ def test_weights_count(classifier):
     balanced = LSSVC(class_weight="balanced", **QUICK).fit(X[rare], Y[rare])
     assert balanced.predict_proba(X)[:, 0].mean() > plain.mean()
     for wrong, words in (
-        ({"ugly": 2.0}, "no class of"),
+        ({"ugly": 2.0}, "not a class of"),
         ({"good": -2}, "`class_weight` of 'good' must be a positive number, but is -2"),
         ({"bad": np.nan}, "`class_weight` of 'bad' must be a positive number, but is nan"),
         ({"bad": "much"}, "must be a positive number, but is 'much'"),

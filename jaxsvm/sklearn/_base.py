@@ -9,6 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from .._errors import require_unmasked
 from .._options import check_count, check_number
 from .._relevance import lengthscales, relevance
 from .._results import RESULTS
@@ -49,6 +50,8 @@ class AbstractEstimator(BaseEstimator):
         raise NotImplementedError
 
     def _validated(self, X, y, **options) -> tuple[np.ndarray, np.ndarray]:
+        require_unmasked(X, "`X`")
+        require_unmasked(y, "`y`")
         x, y = map(np.asarray, validate_data(self, X, y, dtype=np.float64, **options))
         if len(y) < 2:
             raise ValueError(f"{type(self).__name__} needs more than one sample, but n_samples = 1")
@@ -60,10 +63,12 @@ class AbstractEstimator(BaseEstimator):
         return x, y
 
     def _points(self, X) -> np.ndarray:
+        require_unmasked(X, "`X`")
         return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
 
     def _counted(self, x, y, sample_weight) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The examples that count: those of a positive weight."""
+        require_unmasked(sample_weight, "`sample_weight`")
         weights = _check_sample_weight(
             sample_weight, x, dtype=np.float64, ensure_non_negative=True, copy=True
         )

@@ -12,6 +12,7 @@ from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from .._errors import plain
 from .._threads import map_in_threads
 from ..kernels import AbstractKernel
 from ._base import AbstractEstimator, required
@@ -55,12 +56,14 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
         if len(self.classes_) < 2:
             raise ValueError(
                 f"{type(self).__name__} needs at least two classes, but `y` has one class only: "
-                f"{self.classes_[0]!r} ({len(codes)} times)"
+                f"{plain(self.classes_[0])!r} ({len(codes)} times)"
             )
         x, codes, weights = self._counted(x, codes, sample_weight)
         missing = [self.classes_[k] for k in range(len(self.classes_)) if not np.any(codes == k)]
         if missing:
-            raise ValueError(f"all examples of class {missing[0]!r} have a `sample_weight` of zero")
+            raise ValueError(
+                f"all examples of class {plain(missing[0])!r} have a `sample_weight` of zero"
+            )
         weights = weights * self._class_weights(codes)
         random = self._random()
         self.scaling_ = self._scaling(x, weights)
@@ -203,12 +206,15 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
         if isinstance(self.class_weight, dict):
             unknown = [label for label in self.class_weight if label not in self.classes_]
             if unknown:
-                raise ValueError(f"`class_weight` has {unknown[0]!r}, which is no class of `y`")
+                raise ValueError(
+                    f"`class_weight` has {plain(unknown[0])!r}, which is not a class of `y`"
+                )
             for label, weight in self.class_weight.items():
                 number = isinstance(weight, Real) and not isinstance(weight, bool)
                 if not (number and 0 < float(weight) < np.inf):
                     raise ValueError(
-                        f"`class_weight` of {label!r} must be a positive number, but is {weight!r}"
+                        f"`class_weight` of {plain(label)!r} must be a positive number, but is "
+                        f"{plain(weight)!r}"
                     )
         elif not (isinstance(self.class_weight, str) and self.class_weight == "balanced"):
             raise ValueError(
