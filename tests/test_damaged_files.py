@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import jaxsvm as jsvm
+from jaxsvm.persistence import _container
 from jaxsvm.persistence._container import MANIFEST, SEAL
 
 X = np.asarray(jax.random.normal(jax.random.key(0), (6, 2)))
@@ -144,6 +145,32 @@ def test_swapped_missing_and_added_members(content, refused):
     refused(sealed(parts.items(), zipfile.ZIP_DEFLATED), "compressed")
     refused(tampered(content, lambda m: m.update(arrays="3")), "list of arrays")
     refused(tampered(content, lambda m: m.pop("arrays") and None), "damaged")
+
+
+def test_forged_counts_of_arrays_cost_nothing(content, refused, monkeypatch):
+    names = []
+
+    def counted(place):
+        names.append(place)
+        assert len(names) < 1000
+        return f"arrays/{place}.npy"
+
+    monkeypatch.setattr(_container, "_member", counted)
+    for count in (10**12, 10**400, -5, -(10**12), True, 1.0, None, [3], "3"):
+        refused(tampered(content, lambda m, c=count: m.update(arrays=c)), "list of arrays")
+    empty = {"format": "jaxsvm", "version": 1, "jaxsvm": "0", "thing": 1}
+    for count in (-5, False, 0.0, 10**12):
+        refused(sealed([(MANIFEST, json.dumps(empty | {"arrays": count}))]), "list of arrays")
+
+
+def test_a_fit_has_no_frozen_parts(content, refused):
+    for name in ("x", "y", "weights", "dual", "latent", "offset", "result", "group"):
+
+        def change(manifest, name=name):
+            entries = dict(map(tuple, manifest["thing"]["dict"]))
+            entries["fit"]["fields"][name] = {"frozen": entries["fit"]["fields"][name]["array"]}
+
+        refused(tampered(content, change), f"`{name}` is frozen")
 
 
 def npy(shape, dtype="<f8", data=bytes(8), order=False, version=b"\x01\x00"):

@@ -1,7 +1,9 @@
 """Saving and loading: everything comes back bit for bit, and no damaged file does."""
 
 import dataclasses
+import os
 import sys
+import threading
 from collections import Counter, defaultdict
 from functools import partial
 from pathlib import Path
@@ -271,6 +273,11 @@ def local_kernel():
         (jnp.zeros(2, jnp.bfloat16), TypeError, "array of bfloat16"),
         (jax.random.key(0), TypeError, "random key"),
         (Counter("ab"), TypeError, "Counter"),
+        (jsvm.KernelMachine, TypeError, "the class KernelMachine itself"),
+        ([losses.Hinge], TypeError, r"it\[0\] is the class Hinge itself.*`Hinge\(\.\.\.\)`"),
+        (int, TypeError, "the class int itself"),
+        (__import__, TypeError, "Define it"),
+        ({"a": np.ma.array([1.0, 2.0], mask=[False, True])}, ValueError, "1 masked entry"),
     ],
 )
 def test_what_cannot_be_saved_is_said(thing, error, message, path):
@@ -300,6 +307,23 @@ def test_fits_that_cannot_be_are_not_saved(path, fitted):
         jsvm.save(path, dataclasses.replace(fitted, dual=fitted.dual[:3]))
     with pytest.raises(ValueError, match="precision"):
         jsvm.save(path, dataclasses.replace(fitted, x=fitted.x.astype("float32")))
+
+
+def test_arrays_without_a_masked_entry_are_arrays(path):
+    jsvm.save(path, np.ma.array([1.0, 2.0]))
+    np.testing.assert_array_equal(jsvm.load(path), [1.0, 2.0])
+
+
+def test_pipes_are_read_and_devices_are_not(path, fitted):
+    jsvm.save(path, fitted)
+    pipe = path.with_name("pipe")
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(path.read_bytes(),))
+    writer.start()
+    assert_same(jsvm.load(pipe), fitted)
+    writer.join()
+    with pytest.raises(jsvm.FileError, match="is a device: give a file or a pipe"):
+        jsvm.load("/dev/null")
 
 
 def test_own_functions_are_looked_up(path):

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ..persistence import FileError
-from ..persistence._files import load_as, save_as
+from ..persistence import FileError, load_as, save_as
 from ._table import Column, DataError
 
 _KIND = "command"  # of file

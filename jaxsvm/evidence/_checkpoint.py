@@ -1,9 +1,6 @@
 """Long runs that can be killed and go on as if nothing had happened."""
 
-import json
-import os
 import threading
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..persistence import FileError, load_as, require_writable, save_as
 from ._identity import fingerprint
 
-_FORMAT = 2
+_KIND = "checkpoint"  # of file
+_FORMAT = 3
 
 
 class Checkpoint:
-    """A file with the state and the history of each start, written whole and at once.
+    """A file with the state and the history of each start, in the format of `jaxsvm.save`.
 
-    It holds arrays and one line of text, no code. It belongs to one run: model, data, key, optimizer and
-    settings are told apart by a fingerprint.
+    It belongs to one run: a fingerprint tells apart models, data, keys, optimizers and settings.
 
     **Arguments:** `path`, of the file, or None for nothing to be saved; `identity`, a tree of all that
     makes out the run.
@@ -31,8 +29,11 @@ class Checkpoint:
         self._fingerprint = "" if path is None else fingerprint(identity)
         self._lock = threading.Lock()
         self._entries: dict[int, tuple[list[np.ndarray], int]] = {}
-        if self._path is not None and self._path.exists():
-            self._read()
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            require_writable(self._path)  # now, and not after the first step
+            if self._path.exists():
+                self._read()
 
     def load(self, start: int, example: Any) -> tuple[Any, int] | None:
         """State and number of steps of a start, with the structure of `example`; None if there is none."""
@@ -40,8 +41,12 @@ class Checkpoint:
             return None
         arrays, steps = self._entries[start]
         leaves, structure = jax.tree.flatten(example)
-        if len(leaves) != len(arrays):
-            raise ValueError(f"{self._path} was written by another version of this library")
+        pairs = zip(arrays, leaves, strict=False)
+        if len(leaves) != len(arrays) or not all(_fits(a, leaf, steps) for a, leaf in pairs):
+            raise ValueError(
+                f"{self._path} does not fit this run, or was written by another version of this library: "
+                "remove it to start over"
+            )
         return structure.unflatten([jnp.asarray(array) for array in arrays]), steps
 
     def save(self, start: int, tree: Any, steps: int) -> None:
@@ -54,37 +59,51 @@ class Checkpoint:
 
     def _write(self) -> None:
         assert self._path is not None
-        arrays = {
-            f"{start}/{place}": array
-            for start, (leaves, _) in self._entries.items()
-            for place, array in enumerate(leaves)
+        starts = {
+            start: {"steps": steps, "leaves": leaves}
+            for start, (leaves, steps) in self._entries.items()
         }
-        steps = {str(start): steps for start, (_, steps) in self._entries.items()}
-        about = {"format": _FORMAT, "fingerprint": self._fingerprint, "steps": steps}
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._path.with_name(self._path.name + ".partial")
-        with temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
-        os.replace(temporary, self._path)
+        content = {"format": _FORMAT, "fingerprint": self._fingerprint, "starts": starts}
+        save_as(_KIND, self._path, content)
 
     def _read(self) -> None:
         assert self._path is not None
         try:
-            with self._path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-                content = {name: file[name] for name in file.files}
-            about = json.loads(str(content.pop("about")))
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            content = load_as(_KIND, self._path)
+        except FileError as error:
             raise ValueError(
-                f"{self._path} is not a checkpoint, or is damaged: remove it to begin anew"
+                f"{self._path} is not a checkpoint, or is damaged: remove it to start over ({error})"
             ) from error
-        if about.get("format") != _FORMAT:
-            raise ValueError(f"{self._path} was written by another version of this library")
-        if about["fingerprint"] != self._fingerprint:
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            raise ValueError(
+                f"{self._path} is not a checkpoint, or was written by another version of this library: "
+                "take another file, or remove it to start over"
+            )
+        if content.get("fingerprint") != self._fingerprint:
             raise ValueError(
                 f"{self._path} belongs to a run with another model, data, key or settings (those of the "
-                "optimizer and of when to stop included): take another file, or remove it to begin anew"
+                "optimizer and of when to stop included): take another file, or remove it to start over"
             )
-        for start, steps in about["steps"].items():
-            count = sum(name.startswith(f"{start}/") for name in content)
-            leaves = [content[f"{start}/{place}"] for place in range(count)]
-            self._entries[int(start)] = (leaves, int(steps))
+        starts = content.get("starts")
+        if not isinstance(starts, dict) or not all(map(_is_entry, starts.values())):
+            raise ValueError(
+                f"{self._path} is not a checkpoint, or is damaged: remove it to start over"
+            )
+        self._entries = {
+            start: (entry["leaves"], entry["steps"]) for start, entry in starts.items()
+        }
+
+
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, dict) or set(entry) != {"steps", "leaves"}:
+        return False
+    steps, leaves = entry["steps"], entry["leaves"]
+    whole = type(steps) is int and steps >= 0 and isinstance(leaves, list)
+    return whole and all(isinstance(leaf, np.ndarray) for leaf in leaves)
+
+
+def _fits(array: np.ndarray, leaf: Any, steps: int) -> bool:
+    """Whether an array can take the place of a leaf, of which a history has no rows yet."""
+    if leaf.shape[:1] == (0,):
+        return array.shape == (steps, *leaf.shape[1:]) and array.dtype.kind in "biuf"
+    return array.shape == leaf.shape and array.dtype == leaf.dtype

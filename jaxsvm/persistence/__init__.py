@@ -26,6 +26,11 @@ Loading looks classes and functions up in fixed lists, or by name in what the ca
 and calls none of them.
 """
 
-from ._container import FileError as FileError
+from ._failures import FileError as FileError
+from ._failures import WriteError as WriteError
 from ._files import load as load
+from ._files import load_as as load_as
 from ._files import save as save
+from ._files import save_as as save_as
+from ._writer import require_writable as require_writable
+from ._writer import write_whole as write_whole

@@ -11,7 +11,8 @@ from jaxtyping import AbstractArray
 
 from .._parameters import Frozen
 from ..fit import Fit, Stats
-from ..kernels import Polynomial, Subspace
+from ..kernels import AbstractKernel, Polynomial, Subspace
+from ..losses import AbstractLoss
 
 
 def problem_of(module: Any) -> str | None:
@@ -24,7 +25,10 @@ def problem_of(module: Any) -> str | None:
         value = getattr(module, field.name)
         wanted = field.type
         if inspect.isclass(wanted) and issubclass(wanted, AbstractArray):
-            value = value.constant.array if isinstance(value, Frozen) else value
+            if isinstance(value, Frozen):
+                if not isinstance(module, AbstractKernel | AbstractLoss):
+                    return f"`{field.name}` is frozen, but only parameters of kernels and losses can be"
+                value = value.constant.array
             kind = getattr(value, "dtype", np.dtype(object)).name
             if kind not in wanted.dtypes:
                 return f"`{field.name}` must be an array of type {wanted.__name__}, but is {kind}"

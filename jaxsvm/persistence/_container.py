@@ -5,16 +5,17 @@ import io
 import json
 import math
 import os
-import secrets
 import struct
 import warnings
 import zipfile
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from ._failures import FileError
+from ._writer import kind_of, write_whole
 
 FORMAT = "jaxsvm"
 VERSION = 1
@@ -40,10 +41,6 @@ _DAMAGE = (
 )
 
 
-class FileError(ValueError):
-    """A file that cannot be read or written, or is not what it should be; the message says why."""
-
-
 def is_storable(dtype: np.dtype) -> bool:
     """Whether arrays of that type are plain numbers, truth values or text, the same on all machines."""
     if dtype.kind == "f":
@@ -54,7 +51,7 @@ def is_storable(dtype: np.dtype) -> bool:
 
 
 def write(path: Path, manifest: dict[str, Any], arrays: Sequence[np.ndarray]) -> None:
-    """Write a file whole, or leave what is there as it is."""
+    """Write a file whole, or leave the old one as it is."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         text = json.dumps(manifest, allow_nan=False, separators=(",", ":"))
@@ -66,32 +63,12 @@ def write(path: Path, manifest: dict[str, Any], arrays: Sequence[np.ndarray]) ->
         archive.comment = SEAL + b"0" * _DIGITS
     content = stream.getbuffer()[:-_DIGITS]
     digest = hashlib.sha256(content).hexdigest().encode()
-
-    target = Path(os.path.realpath(path))  # a link stays a link
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.partial")
-    try:
-        try:
-            with temporary.open("xb") as file:
-                file.write(content)
-                file.write(digest)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        finally:
-            with suppress(OSError):  # after the replacement there is none
-                temporary.unlink()
-    except OSError as error:
-        raise FileError(f"{path} cannot be written: {error.strerror or error}") from error
+    write_whole(path, content, digest)
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
     """The manifest and the arrays of a file, after all checks that need no knowledge of their meaning."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError as error:
-        raise FileError(f"{path} is not there") from error
-    except (OSError, ValueError) as error:  # a folder, no permission, a name that cannot be
-        raise FileError(f"{path} cannot be read: {error}") from error
+    content = _content(path)
     _verify(path, content)
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -102,11 +79,33 @@ def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
     _check_version(path, manifest)
     try:
         count = manifest["arrays"]
-        if not isinstance(count, int) or set(members) != {_member(i) for i in range(count)}:
+        # the number of members first: a forged count may be any number
+        whole = type(count) is int and count == len(members)
+        if not whole or set(members) != {_member(i) for i in range(count)}:
             raise ValueError("its list of arrays is not what it holds")
         return manifest, [_array(members[_member(place)]) for place in range(count)]
     except _DAMAGE as error:
         raise FileError(f"{path} is damaged: {error}") from error
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a regular file or a pipe; a device may have no end."""
+    try:
+        with path.open("rb") as file:
+            kind = kind_of(os.fstat(file.fileno()).st_mode)
+            if kind == "a device":
+                raise FileError(f"{path} is a device: give a file or a pipe")
+            return file.read()
+    except FileNotFoundError as error:
+        raise FileError(f"{path} is not there") from error
+    except (
+        OSError,
+        ValueError,
+        MemoryError,
+    ) as error:  # a folder, no permission, a NUL in the name
+        if isinstance(error, FileError):
+            raise
+        raise FileError(f"{str(path)!r} cannot be read: {error}") from error
 
 
 def _member(place: int) -> str:
@@ -192,4 +191,4 @@ def _check_values(array: np.ndarray) -> None:
     if array.dtype.kind == "U" and array.size and array.dtype.itemsize:
         points = flat.view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
         if (points > 0x10FFFF).any():
-            raise ValueError("a text has a character that is none")
+            raise ValueError("invalid Unicode code point")

@@ -1,6 +1,7 @@
 """From things to descriptions: what is written into a file."""
 
 import dataclasses
+import inspect
 import math
 import sys
 from typing import Any, cast
@@ -10,13 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._errors import is_traced
+from .._errors import is_traced, require_unmasked
 from .._parameters import Frozen
 from .._results import RESULTS
 from ..kernels._custom import Callable
 from ._checks import problem_of
 from ._container import is_storable
-from ._known import is_named_tuple, name_of_function, names_of_classes
+from ._known import is_named_tuple, is_own_name, name_of_function, names_of_classes
 
 DEEPEST = 100  # levels of nesting; more is a structure that holds itself
 
@@ -50,6 +51,7 @@ class Describer:
         if isinstance(thing, RESULTS):
             return {"result": thing.name}
         if isinstance(thing, jax.Array | np.ndarray | np.generic):
+            require_unmasked(thing, where)
             return self._array(thing, where)
         if type(thing) in (int, str):
             return thing
@@ -71,6 +73,11 @@ class Describer:
             return self._module(thing, where, deeper)
         if is_named_tuple(type(thing)):
             return self._named_tuple(thing, where, deeper)
+        if inspect.isclass(thing):
+            raise TypeError(
+                f"{where} is the class {thing.__name__} itself, which cannot be saved: save an instance, "
+                f"such as `{thing.__name__}(...)`"
+            )
         if callable(thing):
             return self._function(thing, where)
         raise TypeError(
@@ -151,7 +158,7 @@ class Describer:
         """The name of a user's function or class, under which its module has it."""
         name = getattr(thing, "__qualname__", None)
         home = sys.modules.get(getattr(thing, "__module__", None) or "")
-        if not isinstance(name, str) or getattr(home, name, None) is not thing:
+        if not is_own_name(name) or getattr(home, name, None) is not thing:
             raise TypeError(
                 f"{where} has {name or thing!r}, which no module has under that name: lambdas, functions "
                 "inside functions and partial functions cannot be saved. Define it at the top level of "

@@ -5,13 +5,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ._container import FORMAT, VERSION, FileError, read, write
+from ._container import FORMAT, VERSION, read, write
 from ._describe import Describer
+from ._failures import FileError
 from ._rebuild import Rebuilder
 
 # what other modules write in this format, and what reads it
 _READERS = {
     "estimator": "an estimator: read it with `jaxsvm.sklearn.load`",
+    "checkpoint": "an unfinished ascent: pass its path as `checkpoint` to `jaxsvm.evidence_ascent`",
     "command": "a model of `jaxsvm tune`: use it with `jaxsvm predict` and `jaxsvm show`",
 }
 
@@ -20,11 +22,12 @@ def save(path: str | os.PathLike[str], thing: Any) -> None:
     """Write a model, a fit, or a structure of them to a file that holds data and no code.
 
     All numbers are kept bit for bit, frozen parameters stay frozen. The file is written whole or not at
-    all: a failure leaves what was there. The format is described in `jaxsvm.persistence`.
+    all: a failure leaves the old file unchanged. `jaxsvm.persistence` describes the format, and
+    `jaxsvm.persistence.write_whole` what happens to links and to files that exist.
 
     **Arguments:**
 
-    - `path`: of the file; one that is there is replaced.
+    - `path`: of the file; an existing regular file is replaced, anything else is refused.
     - `thing`: a `KernelMachine`, a kernel, a loss, a `Fit`, a posterior, a `Selection`, or lists, tuples
       and dictionaries of these, of numbers, text and arrays. Functions and classes of your own (in `Custom`
       and `Transform` kernels) are saved by name, so they must stand at the top level of a module;

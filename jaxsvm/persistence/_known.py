@@ -4,7 +4,7 @@ import importlib
 import inspect
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, TypeGuard
 
 import equinox as eqx
 import jax
@@ -41,6 +41,11 @@ _ELEMENTWISE = (
 def is_named_tuple(cls: Any) -> bool:
     """Whether a class is a named tuple."""
     return inspect.isclass(cls) and issubclass(cls, tuple) and hasattr(cls, "_fields")
+
+
+def is_own_name(name: Any) -> TypeGuard[str]:
+    """Whether a file may name a user's function or class so: a plain name, and none of Python's own."""
+    return isinstance(name, str) and name.isidentifier() and not name.startswith("__")
 
 
 @cache

@@ -14,9 +14,9 @@ from .._parameters import Frozen, _Constant
 from .._results import RESULTS
 from ..kernels._custom import Callable, _Static
 from ._checks import problem_of
-from ._container import FileError
 from ._describe import DEEPEST
-from ._known import classes, functions, is_named_tuple
+from ._failures import FileError
+from ._known import classes, functions, is_named_tuple, is_own_name
 
 
 class Rebuilder:
@@ -76,7 +76,7 @@ class Rebuilder:
                 raise FileError("a dictionary in it is not made of pairs")
             key = self.rebuild(pair[0])
             if not isinstance(key, str | int | float | bool | None) or key in found:
-                raise FileError("a dictionary in it has a key twice, or one that cannot be")
+                raise FileError("a dictionary in it has the same key twice, or an invalid key")
             found[key] = self.rebuild(pair[1], **deeper)
         return found
 
@@ -156,8 +156,8 @@ class Rebuilder:
 
     def _own(self, name, *, wants_class: bool):
         what = "class" if wants_class else "function"
-        if not isinstance(name, str) or not name.isidentifier() or name.startswith("__"):
-            raise FileError(f"it names the {what} {name!r}, which is no name")
+        if not is_own_name(name):
+            raise FileError(f"it names the {what} {name!r}, which is not a name of yours")
         if self._module is None:
             raise FileError(
                 f"it was saved with a {what} of your own, `{name}`: pass the module that has it, "
