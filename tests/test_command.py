@@ -59,7 +59,7 @@ def test_tune_says_what_it_found(model, folder, capsys):
     if DRAWS:
         page = (folder / "report.html").read_text()
         assert page.count("data:image/png;base64,") == 2 and "http" not in page
-    assert not (folder / "model.jaxsvm.state").exists()
+    assert list(folder.glob("model.jaxsvm?*")) == []
 
 
 def test_what_is_done_with_columns(folder):
@@ -69,7 +69,7 @@ def test_what_is_done_with_columns(folder):
     assert [name for c in columns for name in c.inputs] == [
         "a", "b", "colour=b", "colour=g", "colour=r",
     ]  # fmt: skip
-    assert "column 'a': 1 missing values are set to the median" in said
+    assert "column 'a': 1 missing value is set to the median" in said
     assert "column 'same' is left out: it is constant" in said
     assert "column 'name' is left out: it is text with 60 different values" in said
     x = as_inputs(table, columns)
@@ -110,11 +110,11 @@ def test_an_interrupted_search_goes_on(folder, capsys, monkeypatch):
 
     monkeypatch.setattr(BayesianSVC, "fit", fit_once)
     assert main(arguments) == 130
-    assert "goes on there" in capsys.readouterr().err
+    assert "run the same command again to resume" in capsys.readouterr().err
     monkeypatch.setattr(BayesianSVC, "fit", original)
     assert main(arguments) == 0
-    assert "going on after 1 searches" in capsys.readouterr().err
-    assert not (folder / "other.jaxsvm.state").exists()
+    assert "resuming after 1 finished searches" in capsys.readouterr().err
+    assert list(folder.glob("other.jaxsvm?*")) == []
     answers = []
     for content in (whole, (folder / "other.jaxsvm").read_bytes()):
         (folder / "compared.jaxsvm").write_bytes(content)
@@ -152,9 +152,9 @@ def test_a_search_goes_on_within(task, folder, capsys, monkeypatch):
     kept.clear()
     last = 1
     assert main(arguments) == 130
-    assert "the same command goes on there" in capsys.readouterr().err
+    assert "run the same command again to resume" in capsys.readouterr().err
     assert main(arguments) == 0
-    assert "going on after 0 searches" in capsys.readouterr().err
+    assert "resuming after 0 finished searches" in capsys.readouterr().err
     assert kept == pieces
     main(["predict", str(out), str(data)])
     assert capsys.readouterr().out.splitlines() == whole
@@ -184,7 +184,7 @@ def test_an_interrupted_ascent_has_a_checkpoint(tmp_path, monkeypatch):
     seen = []
 
     def ascend(*data, checkpoint, max_steps, **options):
-        assert (tmp_path / "model.state").exists()  # by which the checkpoint is known again
+        assert state.path.exists()  # by which the checkpoint is known again
         checkpoint.write_text("")
         seen.append((checkpoint, max_steps))
         if len(seen) == 2:
@@ -199,7 +199,9 @@ def test_an_interrupted_ascent_has_a_checkpoint(tmp_path, monkeypatch):
     assert [steps for _, steps in seen] == [20, 40] and seen[0][0] == seen[1][0]
     assert _state.State(tmp_path / "model", "a mark", None, print).done == 0
     assert seen[0][0].exists()
-    _state.State(tmp_path / "model", "another mark", None, print)
+    _state.State(tmp_path / "model", "another mark", None, print).remove()
+    assert sorted(tmp_path.iterdir()) == sorted([seen[0][0], state.path])
+    _state.State(tmp_path / "model", "a mark", None, print).remove()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -261,10 +263,14 @@ def test_a_file_that_cannot_be_written(folder, model, capsys, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device", "answers.csv")
 
-    monkeypatch.setattr("jaxsvm.command._predict._write", fail)
-    out = str(folder / "answers.csv")
-    assert main(["predict", str(model), str(folder / "data.csv"), "--output", out]) == 6
+    out = folder / "answers.csv"
+    arguments = ["predict", str(model), str(folder / "data.csv"), "--output", str(out)]
+    assert main(arguments) == 0
+    before, names = out.read_bytes(), sorted(folder.iterdir())
+    monkeypatch.setattr("os.fsync", fail)
+    assert main(arguments) == 6
     assert "No space left on device" in capsys.readouterr().err
+    assert out.read_bytes() == before and sorted(folder.iterdir()) == names
 
 
 def test_a_level_that_was_never_seen_is_told(folder, model, tmp_path, capsys):
@@ -303,7 +309,7 @@ def test_bad_tables_are_told_in_words(table, target, words, tmp_path, capsys):
 @pytest.mark.parametrize(
     "rows, words",
     [
-        ([[i, 1e300 if i == 3 else i] for i in range(20)], "column 'b' holds 1e+300 in row 4"),
+        ([[i, 1e300 if i == 3 else i] for i in range(20)], "the target 'b' holds 1e+300 in row 4"),
         ([[1e300 if i == 3 else i, i] for i in range(20)], "column 'a' holds 1e+300 in row 4"),
         ([[i, 1 if i in (6, 19) else 0] for i in range(20)], "all targets are the same"),
     ],

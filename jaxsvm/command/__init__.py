@@ -11,12 +11,12 @@ without a command, `demo` is run.
 
 exit codes:
   0  it worked
-  2  the command line makes no sense
+  2  the command line is not valid
   {BAD_DATA}  the data cannot be used
   {BAD_MODEL}  the model file cannot be used
   {FAILED}  no machine could be fitted
   {NOT_WRITTEN}  a file could not be read or written
-  {INTERRUPTED}  interrupted; what is left of `tune` to go on from, `jaxsvm tune --help` tells
+  {INTERRUPTED}  interrupted; `jaxsvm tune --help` says how to resume
 """
 
 
@@ -34,6 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:  # whoever read the output has gone
         return 0
+    except UnicodeEncodeError as error:
+        text = f"standard output has no character {error.object[error.start]!r} in {error.encoding}"
+        print(
+            f"jaxsvm: {text}: set PYTHONUTF8=1, or write to a file with --output", file=sys.stderr
+        )
+        return NOT_WRITTEN
     except Exception as error:
         code = _code_of(error)
         if code is None:
@@ -69,13 +75,13 @@ def _complain(error: Exception, code: int) -> int:
 def _code_of(error: Exception) -> int | None:
     from .._results import FitError
     from ..persistence import FileError
-    from ._table import DataError
+    from ._cells import DataError
 
     codes = {
         DataError: BAD_DATA,
         ImportError: BAD_DATA,
+        OSError: NOT_WRITTEN,  # first, since some of these are of files that cannot be written
         FileError: BAD_MODEL,
         FitError: FAILED,
-        OSError: NOT_WRITTEN,
     }
     return next((code for kind, code in codes.items() if isinstance(error, kind)), None)

@@ -1,9 +1,10 @@
 """Values on the command line that are checked before any work is done."""
 
 import argparse
-import os
 from pathlib import Path
 from typing import Any
+
+from ..persistence import WriteError, require_writable
 
 
 def at_least(least: Any, kind: Any) -> Any:
@@ -27,14 +28,18 @@ def share(text: str) -> float:
     return value
 
 
+def seed(text: str) -> int:
+    """A whole number that all generators of random numbers accept."""
+    value = int(text)
+    if not 0 <= value < 2**32:
+        raise argparse.ArgumentTypeError(f"must be from 0 to {2**32 - 1}, but is {text}")
+    return value
+
+
 def output_file(text: str) -> Path:
-    """A file that can be written: told now, and not after hours of work."""
-    path = Path(text)
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is a folder: give the name of a file in it")
-    folder = path.parent
-    if not folder.is_dir():
-        raise argparse.ArgumentTypeError(f"there is no folder {folder}: make it first")
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise argparse.ArgumentTypeError(f"{text} must not be written: choose another place")
-    return path
+    """A file that can be written: checked now, and not after hours of work."""
+    try:
+        require_writable(text)
+    except WriteError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return Path(text)

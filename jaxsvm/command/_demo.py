@@ -27,8 +27,8 @@ from .._results import RESULTS
 from ..machine import KernelMachine
 from ..sampling import SamplingWarning
 from ..selection import METHODS, Method
-from ._arguments import at_least
-from ._table import DataError
+from ._arguments import at_least, seed
+from ._cells import DataError
 
 _EVIDENCE = "evidence"
 _DATA = ("noisy_xor", "twonorm", "ringnorm", "waveform", "wdbc")
@@ -66,7 +66,7 @@ def add_to(commands) -> None:
     parser.add_argument(
         "--steps", type=at_least(1, int), default=40, metavar="S", help="of each start, at most"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the data and the starts")
+    parser.add_argument("--seed", type=seed, default=0, help="of the data and the starts")
     parser.set_defaults(run=run)
 
 

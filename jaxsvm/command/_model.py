@@ -1,5 +1,6 @@
 """What `tune` writes and `predict` reads: an estimator, and how a table becomes its inputs."""
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -7,7 +8,8 @@ import jax
 import numpy as np
 
 from ..persistence import FileError, load_as, save_as
-from ._table import Column, DataError
+from ._cells import DataError
+from ._table import Column
 
 _KIND = "command"  # of file
 
@@ -32,7 +34,7 @@ class SavedModel(NamedTuple):
 
 
 def require_estimators() -> Any:
-    """The estimators, or an error in words where scikit-learn is not there."""
+    """The estimators, or a clear error if scikit-learn is not installed."""
     try:
         from .. import sklearn
     except ImportError as error:
@@ -50,7 +52,7 @@ def save(path: Path, model: SavedModel) -> None:
 
 
 def load(path: Path) -> SavedModel:
-    """Read such a file; a `FileError` where it is none."""
+    """Read such a file; a `FileError` for any other file."""
     require_estimators()
     from ..sklearn._files import rebuilt
 
@@ -58,13 +60,32 @@ def load(path: Path) -> SavedModel:
         thing = load_as(_KIND, path)
         if not isinstance(thing, dict) or "columns" not in thing:
             raise FileError(f"{path} was not written by `jaxsvm tune`: read it with `jaxsvm.load`")
+        if set(thing) != {"estimator", "columns", "target", "measured"}:
+            raise FileError(f"{path} lacks a part of the model")
         try:
-            columns = [Column(*column) for column in thing["columns"]]
-            return SavedModel(
-                rebuilt(thing["estimator"]), columns, thing["target"], thing["measured"]
-            )
-        except (KeyError, TypeError) as error:
-            raise FileError(f"{path} lacks a part of the model") from error
+            estimator = rebuilt(thing["estimator"])
+        except FileError as error:
+            raise FileError(f"{path} cannot be loaded: {error}") from error
+    columns, target, measured = thing["columns"], thing["target"], thing["measured"]
+    texts = isinstance(measured, dict) and all(
+        isinstance(text, str) for text in (target, *measured, *measured.values())
+    )
+    if not texts or not isinstance(columns, list) or not all(map(_is_column, columns)):
+        raise FileError(f"{path} does not say in a known way what its columns are")
+    model = SavedModel(estimator, [Column(*column) for column in columns], target, measured)
+    if vars(estimator).get("n_features_in_") != len(model.inputs):
+        raise FileError(f"{path} has columns for {len(model.inputs)} inputs, but its model has not")
+    return model
+
+
+def _is_column(entry: Any) -> bool:
+    if not isinstance(entry, list | tuple) or len(entry) != 3:
+        return False
+    name, levels, fill = entry
+    known = levels is None or (
+        isinstance(levels, list | tuple) and all(isinstance(level, str) for level in levels)
+    )
+    return isinstance(name, str) and known and isinstance(fill, float) and math.isfinite(fill)
 
 
 def relevant_inputs(model: SavedModel) -> list[tuple[str, float]]:

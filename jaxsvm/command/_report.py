@@ -3,20 +3,23 @@
 import base64
 import html
 import io
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..persistence import write_whole
+from ._cells import DataError, shown
 from ._model import SavedModel, relevant_inputs
 from ._show import described
-from ._table import DataError
 
 try:
     from matplotlib.figure import Figure
 except ImportError as error:
     raise DataError("a report needs matplotlib: pip install 'jaxsvm[plot]'") from error
 
+_LONGEST_NAME = 40
 _STYLE = """
 body { font-family: sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; color: #222 }
 table { border-collapse: collapse } td, th { padding: 0.2em 1em 0.2em 0; text-align: left }
@@ -32,19 +35,21 @@ def write(path: Path, model: SavedModel, x: np.ndarray, y: np.ndarray) -> None:
         f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
         for name, text in model.measured.items()
     )
-    title = html.escape(f"{model.target}: {type(model.estimator).__name__}")
+    title = html.escape(f"{shown(model.target)}: {type(model.estimator).__name__}")
     images = "".join(_image(*picture) for picture in pictures if picture is not None)
     page = (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"<style>{_STYLE}</style></head><body><h1>{title}</h1><table>{rows}</table>{images}"
         f"<h2>Everything else</h2><pre>{html.escape(described(model))}</pre></body></html>\n"
     )
-    path.write_text(page, encoding="utf-8")
+    write_whole(path, page.encode())
 
 
 def _image(title: str, text: str, figure: Figure) -> str:
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=110)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of letters that the font does not have
+        figure.savefig(stream, format="png", dpi=110)
     data = base64.b64encode(stream.getvalue()).decode()
     alternative = html.escape(title, quote=True)
     return (
@@ -58,13 +63,20 @@ def _axes(width: float = 6.0, height: float = 3.6) -> tuple[Figure, Any]:
     return figure, figure.subplots()
 
 
+def _short(name: str) -> str:
+    """A name that leaves room for the picture, in which it stands as it is: `$` begins no formula."""
+    name = shown(name)
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+
+
 def _relevance(model: SavedModel):
     found = relevant_inputs(model)[:20]
     if not found or all(relevance == 1 for _, relevance in found):
         return None
     figure, axes = _axes(height=0.6 + 0.28 * len(found))
     names, values = zip(*reversed(found), strict=True)
-    axes.barh(names, values)
+    axes.barh(range(len(names)), values)
+    axes.set_yticks(range(len(names)), [_short(name) for name in names], parse_math=False)
     axes.set_xlabel("1 / lengthscale², largest = 1")
     return "Which inputs matter", "How quickly the prediction changes with each input.", figure
 
@@ -109,5 +121,6 @@ def _predictions(model: SavedModel, x, y):
     axes.errorbar(mean, y, xerr=deviation, fmt="o", markersize=3, alpha=0.5, elinewidth=0.5)
     ends = [min(mean.min(), y.min()), max(mean.max(), y.max())]
     axes.plot(ends, ends, color="0.5")
-    axes.set(xlabel="predicted, ± one standard deviation", ylabel=model.target)
+    axes.set_xlabel("predicted, ± one standard deviation")
+    axes.set_ylabel(_short(model.target), parse_math=False)
     return "Predictions of rows held out", "On the line, predictions are right.", figure

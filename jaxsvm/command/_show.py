@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from .._parameters import listed_parameters
+from ._cells import shown
 from ._model import SavedModel, load, relevant_inputs
 
 
@@ -21,13 +22,15 @@ def described(model: SavedModel) -> str:
     kind = "classification" if model.is_classifier else "regression"
     lines = [f"{type(estimator).__name__}: {kind} of {model.target!r}"]
     if model.is_classifier:
-        lines.append("classes          " + ", ".join(str(label) for label in estimator.classes_))
+        lines.append(
+            "classes          " + ", ".join(shown(str(label)) for label in estimator.classes_)
+        )
     lines += [f"{name:16s} {text}" for name, text in model.measured.items()]
     lines += relevance_lines(model)
     found = estimator.model_
     machines = found if isinstance(found, list) else [found]
     for place, machine in enumerate(machines):
-        of = f" of class {estimator.classes_[place]}" if len(machines) > 1 else ""
+        of = f" of class {shown(str(estimator.classes_[place]))}" if len(machines) > 1 else ""
         lines.append(f"hyperparameters{of} (inputs have mean 0 and variance 1):")
         lines += [f"  {line}" for line in listed_parameters(machine)]
     return "\n".join(lines)
@@ -40,6 +43,7 @@ def relevance_lines(model: SavedModel, most: int = 10) -> list[str]:
         return (
             ["relevance        the same for all inputs: one lengthscale did best"] if found else []
         )
+    found = [(shown(name), relevance) for name, relevance in found]
     width = max(len(name) for name, _ in found[:most])
     lines = [f"most relevant of {len(found)} inputs (1 / lengthscale^2, largest = 1):"]
     for name, relevance in found[:most]:

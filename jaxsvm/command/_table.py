@@ -1,31 +1,42 @@
-"""Tables of text as numbers: what a CSV file holds, and how its columns become inputs."""
+"""Tables: what a CSV file holds, and how its columns become inputs."""
 
 import contextlib
 import csv
-import math
+import itertools
+import os
+import stat
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "-"})
+from ..persistence import FileError
+from ._cells import (
+    DataError,
+    as_number,
+    as_numbers,
+    is_missing,
+    is_numeric,
+    odd_cell,
+    quoted,
+    refuse_commas,
+    rounded,
+)
+
 MOST_LEVELS = 20  # of a text column; with more of them it is a name, and tells nothing about others
 _MOST_CELLS = 50_000_000
-_LARGEST = 1e100  # number in a cell: the squares of larger ones may be no numbers
-
-
-class DataError(Exception):
-    """Data that cannot be used, and why, in the words of who has them."""
 
 
 @contextlib.contextmanager
 def as_data_errors():
-    """What an estimator says of the data it was given, as what it is: a `DataError`."""
+    """Turn what an estimator says of its data into a `DataError`; files may fail meanwhile, too."""
     try:
         yield
+    except FileError:
+        raise
     except ValueError as error:
         raise DataError(str(error)) from error
 
@@ -36,10 +47,11 @@ def say(text: str) -> None:
 
 
 class Table(NamedTuple):
-    """The cells of a file as text: column names, and one tuple of cells for each row."""
+    """The cells of a file as text: column names, one list of cells for each row, and their numbers."""
 
     names: list[str]
     rows: list[list[str]]
+    numbers: Sequence[int]  # of the rows in the file, from 1 on
 
     def column(self, name: str) -> list[str]:
         """The cells of one column."""
@@ -65,19 +77,21 @@ class Column(NamedTuple):
             return [self.name]
         return [f"{self.name}={level or '(missing)'}" for level in self.levels]
 
-    def values(self, cells: Sequence[str], say: Callable[[str], None]) -> np.ndarray:
+    def values(
+        self, cells: Sequence[str], rows: Iterable[int], say: Callable[[str], None]
+    ) -> np.ndarray:
         """One row of inputs for each cell; `say` is told of levels that are not known."""
         if self.levels is not None:
             cleaned = ["" if is_missing(cell) else cell for cell in cells]
             unknown = Counter(cell for cell in cleaned if cell not in self.levels)
             for level, count in unknown.items():
-                what = "no value" if level == "" else repr(level)
+                what = "no value" if level == "" else quoted(level)
                 say(
                     f"column {self.name!r} has {what} in {count} rows, which no row to train on has: it "
                     "counts as none of the known values"
                 )
             return np.array([[float(cell == level) for level in self.levels] for cell in cleaned])
-        numbers = as_numbers(self.name, cells)
+        numbers = as_numbers(f"column {self.name!r}", cells, rows)
         return np.array([[self.fill if number is None else number] for number in numbers])
 
 
@@ -88,21 +102,29 @@ def read(path: Path) -> Table:
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
+            _require_end(path, file.fileno())
             first = file.readline()
             if not first.strip():
                 raise DataError(f"{path} is empty: a line with the names of the columns is needed")
             separator = max(",;\t", key=first.count)
-            file.seek(0)
-            lines = csv.reader(file, delimiter=separator, strict=True)
-            return _table(path, lines)
+            # chained and not read again, since a pipe can be read once only
+            lines = itertools.chain([first], file)
+            return _table(path, csv.reader(lines, delimiter=separator, strict=True))
     except FileNotFoundError as error:
         raise DataError(f"there is no file {path}") from error
     except IsADirectoryError as error:
         raise DataError(f"{path} is a folder, not a file") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read as a table of text: {error}") from error
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    except (OSError, ValueError) as error:  # no permission, a NUL in the name
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{str(path)!r} cannot be read: {reason}") from error
+
+
+def _require_end(path: Path, descriptor: int) -> None:
+    """Raise for devices, which may have no end; terminals have one."""
+    if stat.S_ISCHR(os.fstat(descriptor).st_mode) and not os.isatty(descriptor):
+        raise DataError(f"{path} is a device: give a file or a pipe")
 
 
 def _table(path: Path, lines) -> Table:
@@ -110,62 +132,25 @@ def _table(path: Path, lines) -> Table:
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise DataError(f"{path} has more than one column with the name {repeated[0]!r}")
-    rows = []
-    for number, row in enumerate(lines, start=2):
+    rows, numbers = [], []
+    for number, row in enumerate(lines, start=1):
         if not any(cell.strip() for cell in row):
             continue
         if len(row) != len(names):
             raise DataError(
-                f"line {number} of {path} has {len(row)} cells, but there are {len(names)} columns"
+                f"line {lines.line_num} of {path} has {len(row)} cells, but there are {len(names)} columns"
             )
+        if any("\0" in cell for cell in row):
+            raise DataError(
+                f"line {lines.line_num} of {path} holds a NUL character: save the table as text (UTF-8)"
+            )
+        numbers.append(number)
         rows.append([cell.strip() for cell in row])
         if len(rows) * len(names) > _MOST_CELLS:
             raise DataError(f"{path} has more than {_MOST_CELLS} cells: take a part of it")
     if not rows:
         raise DataError(f"{path} has no rows below the names of the columns")
-    return Table(names, rows)
-
-
-def is_missing(cell: str) -> bool:
-    """Whether the cell stands for a value that is not known."""
-    return cell.lower() in MISSING
-
-
-def as_number(cell: str) -> float | None:
-    """The finite number in a cell, or None."""
-    if is_missing(cell):
-        return None
-    try:
-        number = float(cell)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def as_numbers(name: str, cells: Sequence[str]) -> list[float | None]:
-    """The numbers in the cells of a column, None where one is missing; an error where there is no number."""
-    numbers = [as_number(cell) for cell in cells]
-    for row, (cell, number) in enumerate(zip(cells, numbers, strict=True), start=1):
-        if number is None and not is_missing(cell):
-            raise DataError(f"column {name!r} is one of numbers, but holds {cell!r} in row {row}")
-        if number is not None and abs(number) > _LARGEST:
-            raise DataError(
-                f"column {name!r} holds {cell} in row {row}: numbers beyond {_LARGEST:g} cannot be "
-                "computed with; change its unit, or empty the cell if it stands for a missing value"
-            )
-    return numbers
-
-
-def as_labels(cells: Sequence[str]) -> np.ndarray:
-    """Labels of classes; where all are numbers, `1`, `1.0` and `1e0` are the same."""
-    numbers = [as_number(cell) for cell in cells]
-    if None in numbers:
-        return np.array(cells)
-    return np.array([_shortest(number) for number in numbers if number is not None])
-
-
-def _shortest(number: float) -> str:
-    return str(int(number)) if number == int(number) and abs(number) < 1e15 else repr(number)
+    return Table(names, rows, numbers)
 
 
 def find_columns(
@@ -181,32 +166,60 @@ def find_columns(
     """
     found = []
     for name in names:
-        all_cells = table.column(name)
-        cells = all_cells if train is None else [all_cells[row] for row in train]
-        known = [cell for cell in cells if not is_missing(cell)]
-        if not known:
-            say(f"column {name!r} is left out: it is empty")
-            continue
-        missing = len(cells) - len(known)
-        if all(as_number(cell) is not None for cell in all_cells if not is_missing(cell)):
-            values = np.array([n for n in as_numbers(name, cells) if n is not None])
-            if values.min() == values.max():
-                say(f"column {name!r} is left out: it is constant")
-                continue
-            if missing:
-                say(f"column {name!r}: {missing} missing values are set to the median")
-            found.append(Column(name, None, float(np.median(values))))
-            continue
-        levels = sorted(set(known)) + ([""] if missing else [])
-        if len(levels) == 1:
-            say(f"column {name!r} is left out: it is constant")
-        elif len(levels) > MOST_LEVELS:
-            say(f"column {name!r} is left out: it is text with {len(levels)} different values")
-        else:
-            found.append(Column(name, tuple(levels), 0.0))
+        cells = table.column(name)
+        chosen = cells if train is None else [cells[row] for row in train]
+        find = _numeric_column if is_numeric(cells) else _text_column
+        column = find(name, cells, chosen, table.numbers, say)
+        if column is not None:
+            found.append(column)
     if not found:
         raise DataError("no column is left that could tell something about the target")
     return found
+
+
+def _numeric_column(name, every, cells, rows, say) -> Column | None:
+    as_numbers(f"column {name!r}", every, rows)  # raises for those that are too large
+    numbers = [n for n in map(as_number, cells) if n is not None]
+    if not numbers:
+        say(f"column {name!r} is left out: it is empty")
+        return None
+    pair = rounded(cells)
+    if pair is not None:
+        say(
+            f"column {name!r} has numbers that are the same in double precision, such as {pair[0]} and "
+            f"{pair[1]}: subtract a common number from all, or leave the column out if it holds codes"
+        )
+    if min(numbers) == max(numbers):
+        say(f"column {name!r} is left out: it is constant")
+        return None
+    missing = len(cells) - len(numbers)
+    if missing:
+        values = "value is" if missing == 1 else "values are"
+        say(f"column {name!r}: {missing} missing {values} set to the median")
+    return Column(name, None, float(np.median(numbers)))
+
+
+def _text_column(name, every, cells, rows, say) -> Column | None:
+    refuse_commas(f"column {name!r}", every)
+    known = [cell for cell in cells if not is_missing(cell)]
+    if not known:
+        say(f"column {name!r} is left out: it is empty")
+        return None
+    levels = sorted(set(known)) + ([""] if len(known) < len(cells) else [])
+    if len(levels) == 1:
+        say(f"column {name!r} is left out: it is constant")
+        return None
+    if len(levels) <= MOST_LEVELS:
+        return Column(name, tuple(levels), 0.0)
+    odd = odd_cell(every, rows)
+    if odd is None:
+        say(f"column {name!r} is left out: it is text with {len(levels)} different values")
+    else:
+        say(
+            f"column {name!r} is left out: row {odd[0]} holds {quoted(odd[1])}, which is not a number, where "
+            "most rows hold one; correct the cell, or empty it if the value is missing"
+        )
+    return None
 
 
 def as_inputs(
@@ -219,4 +232,6 @@ def as_inputs(
             f"the table has no column {absent[0]!r}, which the model needs; it has: "
             f"{', '.join(table.names)}"
         )
-    return np.hstack([column.values(table.column(column.name), say) for column in columns])
+    return np.hstack(
+        [column.values(table.column(column.name), table.numbers, say) for column in columns]
+    )

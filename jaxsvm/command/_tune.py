@@ -1,6 +1,7 @@
 """`jaxsvm tune`: from a table to a tuned, tested and saved model."""
 
 import argparse
+import math
 import sys
 import time
 import warnings
@@ -10,34 +11,36 @@ from typing import Any
 import numpy as np
 
 from ..selection import METHODS
-from ._arguments import at_least, output_file, share
-from ._measure import measure
-from ._model import SavedModel, require_estimators, save
-from ._show import relevance_lines
-from ._table import (
+from ._arguments import at_least, output_file, seed, share
+from ._cells import (
     DataError,
-    Table,
-    as_data_errors,
-    as_inputs,
     as_labels,
     as_number,
     as_numbers,
-    find_columns,
+    is_blank,
     is_missing,
-    read,
-    say,
+    is_numeric,
+    odd_cell,
+    quoted,
+    refuse_commas,
+    same_numbers,
+    shown,
 )
+from ._measure import measure
+from ._model import SavedModel, require_estimators, save
+from ._show import relevance_lines
+from ._table import Table, as_data_errors, as_inputs, find_columns, read, say
 
 _MOST_CLASSES = 20  # of a target of whole numbers, for it to be taken for classes
 _MOST_ROWS = 10_000  # to train on
 _TASKS = ("auto", "classification", "regression")
 KERNELS = ("rbf", "matern12", "matern32", "matern52", "rational_quadratic")  # of the estimators
 _ENDS = """
-A search is one run of the optimizer from one start. Ctrl-C leaves a file beside the output, whose name ends
-in `.state`; the same command with the same data goes on from there, and ends as it would have without the
-interruption. Searches that were done are not repeated; of the one under way at most the last 20 steps are
-lost (with `--method evidence` the last one), and what follows it: a fit, or draws. Before the first 20
-steps there is nothing to go on from. When the model is written, the file is removed.
+A search is one run of the optimizer from one start. An interrupted run (Ctrl-C) leaves files beside the
+output, whose names end in `.state`; run the same command with the same data again to resume, with the same
+result as without the interruption. Finished searches are not repeated. Of an unfinished one at most the last
+20 steps are lost (with `--method evidence` the last step), and the fit or draws that follow it; before the
+first 20 steps there is nothing to resume from. Once the model is written, the run removes its own files.
 """
 
 
@@ -76,10 +79,10 @@ def add_to(commands) -> None:
     parser.add_argument(
         "--test-share", type=share, default=0.25, help="of the rows, to be held out"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the rows held out and the starts")
+    parser.add_argument("--seed", type=seed, default=0, help="of the rows held out and the starts")
     parser.add_argument("--output", type=output_file, default="model.jaxsvm", help="the model file")
     parser.add_argument(
-        "--report", type=output_file, help="write an HTML report with plots into this file"
+        "--report", type=output_file, help="write an HTML report with plots to this file"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.set_defaults(run=run, parser=parser)
@@ -94,14 +97,14 @@ def run(chosen) -> None:
     if chosen.task == "regression" and chosen.method is not None:
         _refuse_method(chosen)
     names, cells, table = _target(read(chosen.data), chosen)
-    is_classes = _is_classes(cells, chosen.task)
+    is_classes = _is_classes(cells, table.numbers, chosen)
     if is_classes:
         y = as_labels(cells)
         _check_classes(y)
     else:
         if chosen.method is not None:
             _refuse_method(chosen)
-        y = np.array(as_numbers(chosen.target, cells), float)
+        y = np.array(as_numbers(f"the target {chosen.target!r}", cells, table.numbers), float)
         if y.min() == y.max():
             raise DataError(f"the target {chosen.target!r} is constant: there is nothing to learn")
     train, test = _split(y, is_classes, chosen)
@@ -134,44 +137,62 @@ def _target(table: Table, chosen):
         if name not in table.names:
             raise DataError(f"there is no column {name!r}; there are: {', '.join(table.names)}")
     cells = table.column(chosen.target)
-    kept = [not is_missing(cell) for cell in cells]
-    if not all(kept):
-        say(f"{len(kept) - sum(kept)} rows without a target are left out")
-    rows = [row for row, keep in zip(table.rows, kept, strict=True) if keep]
-    if len(rows) < 10:
-        raise DataError(f"{len(rows)} rows have a target: at least 10 are needed")
+    is_absent = is_blank if is_numeric(cells) else is_missing
+    kept = [row for row, cell in enumerate(cells) if not is_absent(cell)]
+    if len(kept) < len(cells):
+        texts = sorted({cell for cell in cells if is_absent(cell)})
+        say(
+            f"{len(cells) - len(kept)} rows without a target are left out (cells that hold "
+            f"{', '.join(map(repr, texts))})"
+        )
+    if len(kept) < 10:
+        raise DataError(f"{len(kept)} rows have a target: at least 10 are needed")
     names = [n for n in table.names if n != chosen.target and n not in chosen.ignore]
-    return names, [cell for cell in cells if not is_missing(cell)], Table(table.names, rows)
+    rows = Table(table.names, [table.rows[i] for i in kept], [table.numbers[i] for i in kept])
+    return names, [cells[i] for i in kept], rows
 
 
-def _is_classes(cells: list[str], task: str) -> bool:
-    """Whether the target is a class: text, or few different whole numbers, unless it is told."""
-    numbers = [as_number(cell) for cell in cells]
-    if task == "regression":
-        if None in numbers:
-            bad = cells[numbers.index(None)]
-            raise DataError(f"a regression needs numbers, but the target holds {bad!r}")
-        return False
-    if task == "classification" or None in numbers:
+def _is_classes(cells: list[str], rows, chosen) -> bool:
+    """Whether the target is a class: text, or few different whole numbers, unless the user says."""
+    if chosen.task == "classification":
         return True
-    different = set(numbers)
-    whole = all(number == int(number) for number in different if number is not None)
-    found = whole and len(different) <= min(_MOST_CLASSES, max(2, len(cells) // 5))
-    what = "classification: few whole numbers" if found else "regression"
-    say(f"the target is taken for a {what} (--task to change it)")
-    return found
+    if chosen.task == "regression":
+        if not any(as_number(cell) is not None for cell in cells):
+            refuse_commas(f"the target {chosen.target!r}", cells)
+            raise DataError(f"a regression needs numbers, but the target holds {quoted(cells[0])}")
+        return False
+    numbers = [as_number(cell) for cell in cells]
+    whole = all(math.isfinite(n) and n == int(n) for n in numbers if n is not None)
+    few = whole and len(set(cells)) <= min(_MOST_CLASSES, max(2, len(cells) // 5))
+    if None not in numbers:
+        what = "classification: few whole numbers" if few else "regression"
+        say(f"the target is taken for a {what} (--task to change it)")
+        return few
+    refuse_commas(f"the target {chosen.target!r}", cells)
+    odd = None if few else odd_cell(cells, rows)
+    if odd is not None:
+        raise DataError(
+            f"the target {chosen.target!r} holds {quoted(odd[1])} in row {odd[0]}, which is not a number, "
+            "where most rows hold one: correct the cell, or empty it to leave the row out; --task "
+            "classification takes all of them for classes"
+        )
+    return True
 
 
 def _check_classes(y) -> None:
-    labels, counts = np.unique(y, return_counts=True)
+    found, counts = np.unique(y, return_counts=True)
+    labels = found.tolist()
+    pair = same_numbers(labels)
+    if pair is not None:
+        say(f"{quoted(pair[0])} and {quoted(pair[1])} are the same number, but different classes")
     if len(labels) < 2:
-        raise DataError(f"all targets are {labels[0]!r}: two classes are needed")
+        raise DataError(f"all targets are {quoted(labels[0])}: two classes are needed")
     if len(labels) > 100:
         raise DataError(f"the target has {len(labels)} classes; try --task regression")
     if counts.min() < 2:
         rare = labels[np.argmin(counts)]
         raise DataError(
-            f"the class {rare!r} has one row only: leave it out, or join it with another"
+            f"the class {quoted(rare)} has one row only: leave it out, or join it with another"
         )
 
 
@@ -233,7 +254,7 @@ def _search(estimator, x, y, chosen) -> Any:
         except KeyboardInterrupt:
             state.stop()
             if state.path.exists():
-                say(f"what is found so far is in {state.path}; the same command goes on there")
+                say(f"progress is saved in {state.path}; run the same command again to resume")
             raise
         for text in dict.fromkeys(str(warning.message) for warning in caught):
             say(text)
@@ -261,7 +282,7 @@ def _starts(inputs: int) -> int:
 
 def _summary(model: SavedModel, output: Path) -> str:
     estimator = model.estimator
-    title = f"{model.target}: {type(estimator).__name__}, {len(model.inputs)} inputs"
+    title = f"{shown(model.target)}: {type(estimator).__name__}, {len(model.inputs)} inputs"
     lines = [title, "-" * len(title)]
     lines += [f"{name:16s} {text}" for name, text in model.measured.items()]
     lines += relevance_lines(model)

@@ -14,6 +14,7 @@ from ._rebuild import Rebuilder
 _READERS = {
     "estimator": "an estimator: read it with `jaxsvm.sklearn.load`",
     "checkpoint": "an unfinished ascent: pass its path as `checkpoint` to `jaxsvm.evidence_ascent`",
+    "state": "an unfinished run of `jaxsvm tune`: run the same command again to resume",
     "command": "a model of `jaxsvm tune`: use it with `jaxsvm predict` and `jaxsvm show`",
 }
 

@@ -1,0 +1,240 @@
+"""Odd tables on the command line: labels keep their text, numbers are numbers, pipes are read."""
+
+import csv
+import io
+import os
+import threading
+
+import numpy as np
+import pytest
+
+from jaxsvm.command import _cells, _measure, _predict, _tune, main
+from jaxsvm.command._cells import DataError, as_number, escaped
+from jaxsvm.command._table import find_columns, read
+
+CLASSES = ("10000000000000000", "10000000000000001", "007", "7", "=1+cmd", "-1")
+QUICK = ("--method", "press", "--ard", "no", "--quiet")
+
+
+def write(path, names, rows, **options):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, **options).writerows([names, *rows])
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A table whose classes are told apart by their text only, and names that are formulas."""
+    folder = tmp_path_factory.mktemp("tables")
+    random = np.random.default_rng(0)
+    x = random.normal(size=(60, 2))
+    labels = [CLASSES[place] for place in np.arange(60) % len(CLASSES)]
+    rows = [[*x[i] + 5 * (i % len(CLASSES)), labels[i]] for i in range(60)]
+    write(folder / "data.csv", ["$a_", "b\x1b[31m", "@answer"], rows)
+    assert main(["tune", str(folder / "data.csv"), "--target", "@answer", *QUICK, "--task",
+                 "classification", "--output", str(folder / "model")]) == 0  # fmt: skip
+    return folder
+
+
+def test_classes_keep_their_text(folder, capsys):
+    assert main(["show", str(folder / "model")]) == 0
+    shown = capsys.readouterr().out
+    assert ", ".join(sorted(CLASSES)) in shown and "\x1b" not in shown
+    assert main(["predict", str(folder / "model"), str(folder / "data.csv")]) == 0
+    printed = capsys.readouterr()
+    rows = list(csv.reader(io.StringIO(printed.out)))
+    assert rows[0] == ["'@answer", *(f"P({label})" for label in sorted(CLASSES))]
+    truth = read(folder / "data.csv").column("@answer")
+    predicted = [row[0] for row in rows[1:]]
+    assert np.mean([escaped(a) == b for a, b in zip(truth, predicted, strict=True)]) > 0.8
+    assert set(predicted) == {"'=1+cmd", *(c for c in CLASSES if c != "=1+cmd")}
+    assert "'=1+cmd', '@answer' would be a formula" in printed.err
+
+
+def test_labels_that_are_the_same_number_are_told(tmp_path, capsys):
+    _tune._check_classes(_cells.as_labels(["7", "007", "7", "007"]))
+    assert "'007' and '7' are the same number, but different classes" in capsys.readouterr().err
+    rows = [[i, ("10000000000000000", "10000000000000001", "x")[i % 3]] for i in range(30)]
+    table = read(write(tmp_path / "data.csv", ["a", "b"], rows))
+    assert len(set(_cells.as_labels(table.column("b")))) == 3
+
+
+@pytest.mark.parametrize("cell", ["0", "-1", "+1.5", "1.", ".5", "1e5", "-2E-3", "007", "\u22125"])
+def test_what_a_person_calls_a_number(cell):
+    assert as_number(cell) == float(cell.replace("\u2212", "-"))
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ["1_0", "1_2", "inf", "-Infinity", "nan", "0x10", "1,5", "١٢", "\uff11", "1e", ".", "-", "1 2"],
+)
+def test_what_a_person_does_not_call_a_number(cell):
+    assert as_number(cell) is None
+
+
+def test_columns_of_codes_are_text(tmp_path):
+    rows = [["1_2" if i % 2 else "1_3", i, i % 2] for i in range(20)]
+    table = read(write(tmp_path / "data.csv", ["code", "a", "b"], rows))
+    columns = find_columns(table, ["code", "a"], print)
+    assert columns[0].inputs == ["code=1_2", "code=1_3"]
+
+
+def test_a_dash_is_a_class_but_not_a_number(tmp_path):
+    signs = [[i if i % 3 else "-", "+" if i % 2 else "-", "-" if i % 4 else "x"] for i in range(20)]
+    table = read(write(tmp_path / "data.csv", ["a", "b", "c"], signs))
+    said = []
+    columns = find_columns(table, ["a", "c"], said.append)
+    assert columns[1].inputs == ["c=-", "c=x"]
+    assert said == ["column 'a': 7 missing values are set to the median"]
+    chosen = type("Chosen", (), {"target": "b", "ignore": [], "task": "auto"})
+    assert len(_tune._target(table, chosen)[1]) == 20
+    assert len(_tune._target(table, type("Chosen", (chosen,), {"target": "a"}))[1]) == 13
+
+
+def test_numbers_with_too_many_digits_are_told(tmp_path):
+    rows = [[10**16 + i, i, i % 2] for i in range(20)]
+    said = []
+    table = read(write(tmp_path / "data.csv", ["id", "a", "b"], rows))
+    find_columns(table, ["id", "a"], said.append)
+    assert (
+        len(said) == 1
+        and "column 'id' has numbers that are the same in double precision" in said[0]
+    )
+
+
+def odd_tables():
+    """Tables, their target, and what is said of them before any work."""
+    random = np.random.default_rng(1)
+    y = random.normal(size=40)
+    decimal = [[f"{v:.4f}".replace(".", ","), f"{-v:.3f}".replace(".", ",")] for v in y]
+    yield (
+        "inf",
+        [[i, "inf" if i == 4 else y[i]] for i in range(40)],
+        "b",
+        ("the target 'b' holds 'inf' in row 5, which is not a number, where most rows hold one"),
+    )
+    yield "text", [[i, "high" if i == 4 else y[i]] for i in range(40)], "b", "holds 'high' in row 5"
+    yield "decimal commas", decimal, "b", "the target 'b' holds numbers with commas, such as '"
+    yield (
+        "commas of inputs",
+        [[a, i % 2] for i, (a, _) in enumerate(decimal)],
+        "b",
+        ("column 'a' holds numbers with commas"),
+    )
+    yield (
+        "too large",
+        [[i, "1e999" if i == 4 else y[i]] for i in range(40)],
+        "b",
+        ("the target 'b' holds 1e999 in row 5: numbers beyond 1e+100"),
+    )
+    yield "rare", [[i, i % 2] for i in range(39)] + [[3, "2"]], "b", "the class '2' has one row"
+    yield "one class", [[i, "1"] for i in range(40)], "b", "all targets are '1': two classes"
+    yield (
+        "missing",
+        [[i, "none" if i < 35 else i % 2] for i in range(40)],
+        "b",
+        ("35 rows without a target are left out (cells that hold 'none')"),
+    )
+    yield "no text", [[i, "a\0b"] for i in range(40)], "b", "line 2 of {path} holds a NUL character"
+    yield "long", [[i, "ab"[i % 2] * 2000] for i in range(40)], "b", "a text of 2000 characters"
+    yield (
+        "unit",
+        [[f"{i} kg" if i == 3 else y[i], i % 2] for i in range(40)],
+        "b",
+        (
+            "column 'a' is left out: row 4 holds '3 kg', which is not a number, where most rows hold one"
+        ),
+    )
+
+
+@pytest.mark.parametrize("rows, target, words", [pytest.param(*r, id=n) for n, *r in odd_tables()])
+def test_odd_tables_are_told_in_words(rows, target, words, tmp_path, capsys):
+    path = write(tmp_path / "data.csv", ["a", "b"], rows, delimiter=";")
+    out = tmp_path / "model"
+    assert main(["tune", str(path), "--target", target, "--output", str(out)]) == 3
+    said = capsys.readouterr().err
+    assert words.format(path=path) in said and "np." not in said
+    assert [file.name for file in tmp_path.iterdir()] == ["data.csv"]
+
+
+def test_rows_are_counted_in_the_file(tmp_path, capsys):
+    rows = [[i, "" if i < 5 else i] for i in range(20)] + [[], [3, "x"]]
+    path = write(tmp_path / "data.csv", ["a", "b"], rows)
+    assert main(["tune", str(path), "--target", "b", "--task", "regression"]) == 3
+    assert "the target 'b' holds 'x' in row 22" in capsys.readouterr().err
+
+
+def test_pipes_are_read(folder, capsys):
+    answers = []
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    for path in (folder / "data.csv", pipe):
+        content = (folder / "data.csv").read_bytes()
+        writer = threading.Thread(target=pipe.write_bytes, args=(content,))
+        if path == pipe:
+            writer.start()
+        assert main(["predict", str(folder / "model"), str(path)]) == 0
+        answers.append(capsys.readouterr().out)
+    writer.join()
+    assert answers[0] == answers[1] and answers[0].count("\n") == 61
+    with pytest.raises(DataError, match="is a device: give a file or a pipe"):
+        read(type(pipe)("/dev/null"))
+
+
+@pytest.mark.parametrize("option", ["--output", "--report"])
+def test_only_regular_files_are_written(option, folder, tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        for command in (["tune", "--target", "@answer"], ["predict", str(folder / "model")]):
+            if (command[0], option) == ("predict", "--report"):
+                continue
+            with pytest.raises(SystemExit) as stopped:
+                main([*command, str(folder / "data.csv"), option, str(tmp_path / name)])
+            assert stopped.value.code == 2
+            assert "is a pipe: only regular files are written" in capsys.readouterr().err
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("seed", ["-1", "4294967296", "1.5", "x"])
+def test_seeds_that_no_generator_takes(seed, folder, capsys):
+    for command in (["tune", str(folder / "data.csv"), "--target", "@answer"], ["demo"]):
+        with pytest.raises(SystemExit) as stopped:
+            main([*command, "--seed", seed])
+        assert stopped.value.code == 2 and "argument --seed" in capsys.readouterr().err
+
+
+def test_a_place_that_is_not_writable(folder, capsys, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may always write
+    with pytest.raises(SystemExit):
+        main(["predict", str(folder / "model"), "x.csv", "--output", str(folder / "model")])
+    assert "is not writable: choose another location" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text, wanted",
+    [
+        ("=1+1", "'=1+1"), ("+cmd", "'+cmd"), ("-cmd", "'-cmd"), ("@SUM(A1)", "'@SUM(A1)"),
+        ("'=1", "''=1"), ("\uff1dA1", "'\uff1dA1"), ("--1", "'--1"), ("-1", "-1"), ("+1.5e3", "+1.5e3"),
+        ("-", "-"), ("+", "+"), ("yes", "yes"), ("'yes", "'yes"), ("a=b", "a=b"), ("", ""),
+    ],
+)  # fmt: skip
+def test_formulas_are_escaped(text, wanted):
+    assert escaped(text) == wanted
+
+
+def test_errors_of_any_size_are_measured():
+    for factor in (1e-300, 1.0, 1e300):
+        np.testing.assert_allclose(
+            _measure._size(factor * np.array([3.0, 4.0])) / factor, 12.5**0.5
+        )
+    assert _measure._size(np.zeros(3)) == 0
+
+
+def test_predictions_have_digits_enough():
+    mean, deviation = np.array([1e15 + 1, 1e15 - 2]), np.array([0.5, 0.25])
+    assert [f"{m:.{_predict._digits(mean, deviation)}g}" for m in mean] == [
+        "1000000000000001", "999999999999998",
+    ]  # fmt: skip
+    assert _predict._digits(np.array([1.0]), np.array([0.1])) == 8
+    assert _predict._digits(np.array([1.0]), np.array([0.0])) == 17
