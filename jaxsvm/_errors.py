@@ -113,12 +113,28 @@ def _as_float(value: Any, name: str) -> Float[Array, "..."]:
             raise TypeError(f"`{name}` cannot be read as an array of numbers: {error}") from error
         if value.dtype.kind not in "biufc":
             raise TypeError(f"`{name}` cannot be read as an array of numbers: it is {value.dtype}")
+        _require_range(value, name)
     array = jnp.asarray(value)
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise TypeError(f"`{name}` must be real, but is {array.dtype}")
     if not jnp.issubdtype(array.dtype, jnp.floating):
         array = array.astype(jnp.result_type(float))  # integers and booleans
     return array
+
+
+def _require_range(value: np.ndarray, name: str) -> None:
+    """Raise where the precision of JAX turns finite numbers into infinite ones, or all numbers into zero."""
+    kept = jax.dtypes.canonicalize_dtype(value.dtype)
+    if value.dtype.kind != "f" or kept == value.dtype or not value.size:
+        return
+    sizes = np.abs(value[np.isfinite(value)])
+    if not sizes.size or sizes.max() == 0:
+        return
+    if sizes.max() > np.finfo(kept).max or sizes.max() < np.finfo(kept).tiny:
+        raise ValueError(
+            f"`{name}` has numbers of size {sizes.max():.3g}, which {kept} cannot hold: change their unit, "
+            "or use double precision (`jax.config.update('jax_enable_x64', True)`)"
+        )
 
 
 def _require_finite(array, name):

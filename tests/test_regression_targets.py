@@ -96,3 +96,30 @@ def test_limits_of_the_soft_insensitive_loss_are_fits_of_the_others(limit):
     soft, other = (jsvm.fit(jsvm.KernelMachine(kernel, loss), X, Y) for loss in LIMITS[limit])
     np.testing.assert_allclose(soft.predict(NEW), other.predict(NEW), atol=1e-6)
     np.testing.assert_allclose(soft.dual, other.dual, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "factor, shift", [(1e-300, 0.0), (1e-200, 1e-195), (2.0, 1e15), (1e150, 0.0)]
+)
+def test_center_and_scale_of_numbers_of_any_size(factor, shift):
+    values = np.array([-3.0, -1.0, 0.0, 1.0, 3.0])
+    center, scale = center_and_scale(factor * values + shift, np.ones(5))
+    np.testing.assert_allclose(scale, 2 * factor)
+    np.testing.assert_allclose(center, shift, atol=1e-15 * factor)
+
+
+def test_targets_that_differ_by_rounding_or_are_out_of_range():
+    for values in (0.3 + 5e-17 * np.arange(9), np.where(np.arange(9) > 3, 1e15, 1e15 + 0.125)):
+        with pytest.raises(ValueError, match="differ by no more than rounding"):
+            center_and_scale(values, np.ones(9))
+    for factor, size in ((1e-300, "small"), (1e-160, "small")):
+        with pytest.raises(ValueError, match=f"targets are too {size} for float64.*unit"):
+            regression.machine(X, factor * Y)
+    with jax.enable_x64(False):
+        with pytest.raises(ValueError, match="targets are too small for float32"):
+            regression.machine(X, 1e-30 * Y)
+        for factor in (1e-60, 1e60):
+            with pytest.raises(ValueError, match=r"`y` has numbers of size .* float32 cannot hold"):
+                regression.machine(X, factor * Y)
+            with pytest.raises(ValueError, match=r"`x` has numbers of size .* float32 cannot hold"):
+                regression.machine(factor * X, Y)

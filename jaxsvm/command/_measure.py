@@ -5,17 +5,21 @@ from typing import Any
 import numpy as np
 
 from .. import calibration
+from .._moments import mean_and_deviation
 
 
 def measure(estimator: Any, is_classes: bool, x, y, y_train) -> dict[str, str]:
     """What the held-out rows say, beside what is easily had."""
     if not is_classes:
         mean = estimator.predict(x)
-        error, trivial = np.mean((y - mean) ** 2), np.mean((y - y_train.mean()) ** 2)
+        error, trivial = (
+            _size(y - mean),
+            _size(y - mean_and_deviation(y_train, np.ones(len(y_train)))[0]),
+        )
         low, high = estimator.predict_interval(x)
         return {
-            "test error": f"root mean square {error**0.5:.4g} (of the mean of all: {trivial**0.5:.4g})",
-            "R squared": f"{1 - error / trivial:.3f}" if trivial > 0 else "not defined",
+            "test error": f"root mean square {error:.4g} (of the mean of all: {trivial:.4g})",
+            "R squared": f"{1 - (error / trivial) ** 2:.3f}" if trivial > 0 else "not defined",
             "95 % intervals": f"hold {np.mean((low <= y) & (y <= high)):.1%} of the targets held out",
             "noise": f"standard deviation {estimator.noise_std_:.4g}",
             "log evidence": f"{estimator.evidence_:.2f} nats (Laplace)",
@@ -40,3 +44,9 @@ def measure(estimator: Any, is_classes: bool, x, y, y_train) -> dict[str, str]:
         values = np.atleast_1d(estimator.evidence_)
         found["log evidence"] = ", ".join(f"{value:.2f}" for value in values) + " nats"
     return found
+
+
+def _size(errors: np.ndarray) -> float:
+    """Their root mean square, in units of the largest, so that no square overflows or underflows."""
+    largest = float(np.abs(errors).max())
+    return largest * float(np.sqrt(np.mean((errors / largest) ** 2))) if largest > 0 else 0.0

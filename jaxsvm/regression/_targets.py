@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from .._moments import is_rounding, mean_and_deviation
+
 # The covariance of targets far from zero is their squared mean, plus what matters. Its rounding error acts
 # like noise, whose standard deviation should be well below that of the targets.
 _NOTICED = 1e-2
@@ -18,18 +20,18 @@ def center_and_scale(targets: Any, weights: Any) -> tuple[float, float]:
 
     **Returns:** two numbers, computed in double precision whatever that of the targets.
     """
-    values, shares = np.asarray(targets, np.float64), np.asarray(weights, np.float64)
-    shares = shares / shares.sum()
-    with np.errstate(over="ignore", invalid="ignore"):  # the error below tells of it
-        center = float(shares @ values)
-        scale = float(np.sqrt(shares @ (values - center) ** 2))
-    if not np.isfinite(scale):
+    values, counts = np.asarray(targets, np.float64), np.asarray(weights, np.float64)
+    center, scale = map(float, mean_and_deviation(values, counts))
+    if not np.isfinite(scale * scale):
         raise ValueError("the targets are too large: their variance is not a finite number")
-    if not scale > 1e-12 * abs(
-        center
-    ):  # the mean of equal numbers may differ from them by rounding
+    if scale == 0:
         raise ValueError(
             "all targets are the same: there is no function to learn; give at least two different ones"
+        )
+    if is_rounding(np.array(center), np.array(scale)):
+        raise ValueError(
+            f"the targets differ by no more than rounding, with a standard deviation of {scale:.3g} around "
+            f"{center:.6g}: subtract a common number before they are rounded"
         )
     return center, scale
 
@@ -37,9 +39,18 @@ def center_and_scale(targets: Any, weights: Any) -> tuple[float, float]:
 def require_resolution(center: float, scale: float, dtype: Any) -> None:
     """Warn of targets so far from zero that rounding hides how they differ; an error if it hides all.
 
+    Targets whose variance the type cannot hold are an error as well.
+
     **Arguments:** `center`, `scale`, their mean and standard deviation; `dtype`, their type.
     """
-    resolution = float(np.finfo(dtype).eps)
+    variance, limits = scale * scale, np.finfo(dtype)
+    if not limits.tiny <= variance <= limits.max:
+        size = "small" if variance < 1 else "large"
+        raise ValueError(
+            f"the targets are too {size} for {np.dtype(dtype).name}, with a standard deviation of "
+            f"{scale:.3g}: change their unit, so that it is about one"
+        )
+    resolution = float(limits.eps)
     noise = resolution**0.5 * abs(center) / scale
     if noise <= _NOTICED:
         return

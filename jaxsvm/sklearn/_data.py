@@ -1,10 +1,13 @@
 """Data on their way into a machine: standardized, in sizes that repeat, not too many."""
 
+import warnings
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from .._moments import is_rounding, mean_and_deviation
 
 _STEP = 32
 
@@ -33,16 +36,19 @@ class Scaling(NamedTuple):
 
 
 def scaling(x: np.ndarray, weights: np.ndarray, standardize: bool) -> Scaling:
-    """Weighted means and standard deviations of the inputs; of a constant one the scale is one."""
+    """Weighted means and standard deviations of the inputs; a constant input has a scale of one."""
     inputs = x.shape[1]
     if not standardize:
         return Scaling(np.zeros(inputs), np.ones(inputs))
-    shares = weights / weights.sum()
-    with np.errstate(over="ignore", invalid="ignore"):  # who calls looks at what comes out
-        center = shares @ x
-        deviations = np.sqrt(shares @ (x - center) ** 2)
-    # what is left of a constant after rounding is no scale
-    constant = deviations <= 1e-12 * np.maximum(np.abs(center), np.finfo(float).tiny)
+    center, deviations = mean_and_deviation(x, weights)
+    constant = is_rounding(center, deviations)
+    for place in np.flatnonzero(constant & (deviations > 0)):
+        warnings.warn(
+            f"input {place} differs by no more than rounding, with a standard deviation of "
+            f"{deviations[place]:.3g} around {center[place]:.6g}, and counts as constant: subtract a common "
+            "number before it is rounded, or leave it out",
+            stacklevel=4,
+        )
     return Scaling(center, np.where(constant, 1.0, deviations))
 
 
