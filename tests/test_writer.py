@@ -1,5 +1,6 @@
 """Files are written whole, to regular files only, and nothing else is left in their folder."""
 
+import contextlib
 import os
 import socket
 import stat
@@ -30,10 +31,8 @@ def special_files(folder):
         os.chdir(folder)  # names of sockets must be short
         server.bind("socket")
     (folder / "folder").mkdir()
-    try:
+    with contextlib.suppress(PermissionError):
         os.mknod(folder / "device", stat.S_IFCHR | 0o600, os.makedev(1, 3))
-    except PermissionError:
-        pass
     return sorted(folder.iterdir())
 
 
@@ -47,7 +46,7 @@ def test_only_regular_files_are_replaced(write, tmp_path, monkeypatch):
         link = tmp_path / "link"
         link.symlink_to(path)
         for name in (path, link):
-            with pytest.raises(WriteError, match="is a (pipe|socket|folder|device): "):
+            with pytest.raises(WriteError, match=r"is a (pipe|socket|folder|device): "):
                 write(name)
         after = path.lstat()
         assert (before.st_ino, before.st_mode) == (after.st_ino, after.st_mode)
@@ -187,7 +186,7 @@ def test_damaged_and_forged_checkpoints_are_refused(tmp_path):
     ]  # fmt: skip
     for thing in forged:
         save_as("checkpoint", path, thing)
-        with pytest.raises(ValueError, match="remove it to start over|another model"):
+        with pytest.raises(ValueError, match=r"remove it to start over|another model"):
             Checkpoint(path, "a run")
     for leaves in ([np.arange(4.0)], [np.arange(3)], [], [np.array(["a", "b", "c"])]):
         save_as("checkpoint", path, content | {"starts": {0: entry | {"leaves": leaves}}})

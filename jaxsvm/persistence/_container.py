@@ -36,8 +36,6 @@ _DAMAGE = (
     OverflowError,
     MemoryError,
     RuntimeError,  # of encryption, of methods that are not there, of endless nesting
-    SyntaxError,
-    Warning,
 )
 
 
@@ -160,15 +158,18 @@ def _check_version(path: Path, manifest: Any) -> None:
 def _array(member: bytes) -> np.ndarray:
     """An array, whose declared size is compared with what is there before any memory is taken."""
     stream = io.BytesIO(member)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        version = np.lib.format.read_magic(stream)
-        if version == (1, 0):
-            shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
-        elif version == (2, 0):
-            shape, by_columns, dtype = np.lib.format.read_array_header_2_0(stream)
-        else:
-            raise ValueError(f"an array has the version {version}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            version = np.lib.format.read_magic(stream)
+            if version == (1, 0):
+                shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
+            elif version == (2, 0):
+                shape, by_columns, dtype = np.lib.format.read_array_header_2_0(stream)
+            else:
+                raise ValueError(f"an array has the version {version}")
+    except Exception as error:  # NumPy parses a header as Python, which fails in many ways
+        raise ValueError(f"an array has a header that cannot be read: {error}") from error
     if dtype.names is not None or dtype.subdtype is not None or not is_storable(dtype):
         raise ValueError(f"an array has the type {dtype}")
     if by_columns or not all(isinstance(n, int) and n >= 0 for n in shape):

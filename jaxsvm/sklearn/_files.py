@@ -9,6 +9,7 @@ import numpy as np
 from ..persistence import FileError, load_as, save_as
 from ._base import AbstractEstimator
 from ._binary import Binary
+from ._checks import problem_of
 from ._data import Scaling
 from ._gpc import MeanFieldGPC
 from ._lssvc import LSSVC
@@ -31,6 +32,9 @@ def save(path: str | Path, estimator: AbstractEstimator) -> None:
         raise TypeError(
             f"`estimator` must be one of `jaxsvm.sklearn`, not {type(estimator).__name__}"
         )
+    problem = problem_of(estimator)
+    if problem is not None:
+        raise ValueError(f"`estimator` cannot be saved: {problem}")
     save_as(KIND, path, described(estimator))
 
 
@@ -53,17 +57,21 @@ def described(estimator: AbstractEstimator) -> dict[str, Any]:
 
 
 def rebuilt(description: Any) -> AbstractEstimator:
-    """The estimator of such a dictionary; a `FileError` where it is none."""
+    """The estimator of such a dictionary; a `FileError` for any other dictionary."""
     if not isinstance(description, dict) or set(description) != {"estimator", "state"}:
         raise FileError("it holds something else than an estimator: read it with `jaxsvm.load`")
-    kind = _ESTIMATORS.get(description["estimator"])
-    state = description["state"]
-    if kind is None or not isinstance(state, dict) or not set(kind().get_params()) <= set(state):
-        raise FileError(
-            f"it names the estimator {description['estimator']!r}, or lacks a part of it"
-        )
+    name, state = description["estimator"], description["state"]
+    kind = _ESTIMATORS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise FileError(f"it names the estimator {name!r}, which this jaxsvm does not know")
+    sound = isinstance(state, dict) and all(isinstance(key, str) for key in state)
+    if not sound or not set(kind().get_params()) <= set(state):
+        raise FileError(f"it lacks a part of a {name}")
     estimator = kind()
     vars(estimator).update({name: _whole(value) for name, value in state.items()})
+    problem = problem_of(estimator)
+    if problem is not None:
+        raise FileError(f"it has a {name} whose parts do not belong together: {problem}")
     return estimator
 
 
@@ -85,10 +93,14 @@ def _whole(value: Any) -> Any:
     if isinstance(value, list):
         return [_whole(entry) for entry in value]
     if isinstance(value, dict) and set(value) == {"part", "fields"}:
-        kind: Any = _PARTS.get(value["part"])
-        if kind is None or set(value["fields"]) != set(kind._fields):
-            raise FileError(f"it has a part {value['part']!r} that this jaxsvm does not know")
-        return kind(**{name: _whole(part) for name, part in value["fields"].items()})
+        name, fields = value["part"], value["fields"]
+        kind: Any = _PARTS.get(name) if isinstance(name, str) else None
+        if kind is None or not isinstance(fields, dict) or set(fields) != set(kind._fields):
+            raise FileError(f"it has a part {name!r} that this jaxsvm does not know")
+        return kind(**{name: _whole(part) for name, part in fields.items()})
     if isinstance(value, dict) and set(value) == {"text"}:
+        texts = value["text"]
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise FileError("it has labels that are not text")
         return np.array(value["text"], dtype=object)
     return value
