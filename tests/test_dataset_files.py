@@ -1,5 +1,6 @@
 """Files of benchmark data: a folder made up here, and the benchmark files where there are any."""
 
+import io
 import os
 
 import jax
@@ -108,12 +109,45 @@ def test_file_errors(folder):
         datasets.load("santafe_laser_a", 1)
     with pytest.raises(ValueError, match="`lags` is for the time series 'santafe_laser_a' only"):
         datasets.load("toy", lags=4)
-    with pytest.raises(ValueError, match="must hold arrays `X` and `y`, but holds inputs, targets"):
+    with pytest.raises(ValueError, match="must hold arrays `X`, `y`, but holds inputs, targets"):
         datasets.load("strange")
     with pytest.raises(ValueError, match="'own' does not say which of its splits are published"):
         datasets.published("own")
     with pytest.raises(ValueError, match="allow_pickle"):
         datasets.load("pickled")
+
+
+def test_a_single_split_may_be_a_vector(folder):
+    x, y = np.arange(12.0).reshape(6, 2), np.array([1, -1, 1, -1, 1, -1])
+    np.savez(folder / "single.npz", X=x, y=y, train_idx=np.array([0, 2, 3]), test_idx=np.array([5]))
+    split = datasets.load("single", 0)
+    np.testing.assert_array_equal(split.x_train, x[[0, 2, 3]])
+    np.testing.assert_array_equal(split.y_test, y[[5]])
+    with pytest.raises(ValueError, match="`split` must be 0 for 'single', but is 1"):
+        datasets.load("single", 1)
+
+
+def test_damaged_files(folder):
+    whole = (folder / "ida_toy.npz").read_bytes()
+    random = np.random.default_rng(0)
+    for length in random.integers(0, len(whole), 20):
+        (folder / "ida_toy.npz").write_bytes(whole[:length])
+        with pytest.raises(ValueError, match="is damaged, or not a file of NumPy arrays"):
+            datasets.load("toy")
+    with np.load(io.BytesIO(whole)) as file:
+        arrays = dict(file)
+    for name, value, words in (
+        ("train_idx", arrays["train_idx"] + 1000, "are not rows from 0 to"),
+        ("train_idx", arrays["train_idx"].astype(float), "are not rows from 0 to"),
+        ("test_idx", arrays["test_idx"][:1], "are not rows from 0 to"),
+        ("X", arrays["X"].astype(str), "`X` in the file of 'ida_toy' must be numbers"),
+        ("y", None, "must hold arrays `X`, `y`, `train_idx`, `test_idx`"),
+        ("test_idx", None, "must hold arrays `X`, `y`, `train_idx`, `test_idx`"),
+    ):
+        changed = {key: array for key, array in arrays.items() if key != name}
+        np.savez(folder / "ida_toy.npz", **changed | ({} if value is None else {name: value}))
+        with pytest.raises(ValueError, match=words):
+            datasets.load("toy", 0)
 
 
 def test_empty_folder(tmp_path, monkeypatch):

@@ -62,7 +62,7 @@ def load(name: str, split: int | None = None, *, lags: int | None = None) -> Dat
     `y_test[:100]`.
 
     Other files are read too, if they hold arrays `X` and `y`, and for splits the rows' numbers
-    `train_idx` and `test_idx`, one line for each split.
+    `train_idx` and `test_idx`, one line for each split, or a vector for a single split.
 
     **Arguments:**
 
@@ -88,23 +88,28 @@ def load(name: str, split: int | None = None, *, lags: int | None = None) -> Dat
         return _partitioned(name, fields, split)
     if "X_train" in fields:
         _check_split(name, split, 1)
-        return Split(*(_floats(fields[k]) for k in ("X_train", "y_train", "X_test", "y_test")))
+        parts = ("X_train", "y_train", "X_test", "y_test")
+        _require(name, fields, *parts)
+        return Split(*(_floats(fields[part]) for part in parts))
     if name == _LASER:
         return _laser(fields, split, 8 if lags is None else lags)
     if name == "robot_arm":
         _check_split(name, split, 1)
+        _require(name, fields, "X", "Y")
         train, test = slice(0, 200), slice(200, 400)
         return _select(fields["X"], fields["Y"], None if split is None else (train, test))
     _check_split(name, split, 0)
     if name == "crabs":
+        _require(name, fields, "X", "sex")
         return Dataset(_floats(fields["X"]), _floats(fields["sex"]))
     if name == "abalone":
-        sex = np.array([_SEX_CODES[letter] for letter in fields["sex"].tolist()])
+        _require(name, fields, "X", "y")
+        letters = fields["sex"].tolist() if "sex" in fields else [None]
+        if not set(letters) <= set(_SEX_CODES):
+            raise ValueError("`sex` in the file of 'abalone' must be F, I or M")
+        sex = np.array([_SEX_CODES[letter] for letter in letters])
         return Dataset(_floats(np.column_stack([sex, fields["X"]])), _floats(fields["y"]))
-    if not {"X", "y"} <= fields.keys():
-        raise ValueError(
-            f"the file of {name!r} must hold arrays `X` and `y`, but holds {_listed(fields)}"
-        )
+    _require(name, fields, "X", "y")
     return Dataset(_floats(fields["X"]), _floats(fields["y"]))
 
 
@@ -173,16 +178,46 @@ def _read(name: str) -> tuple[str, Mapping[str, np.ndarray]]:
     for full in (name, f"ida_{name}"):
         # Looked up among the folder's own names, so that a name cannot lead out of the folder.
         if full in names:
-            with np.load(_folder() / f"{full}.npz", allow_pickle=False) as file:
-                return full, dict(file)
+            return full, _arrays(_folder() / f"{full}.npz")
     raise ValueError(
         f"there is no data set {name!r} in the folder {str(_folder())!r} ({_VARIABLE}); it holds "
         f"{_listed(names)}"
     )
 
 
+def _arrays(path: Path) -> Mapping[str, np.ndarray]:
+    try:
+        # opened here, since NumPy leaves a file open that it cannot read
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            return dict(file)
+    except Exception as error:  # NumPy's reader fails in many ways on a damaged file
+        raise ValueError(f"{path} is damaged, or not a file of NumPy arrays: {error}") from error
+
+
+def _require(name: str, fields: Mapping[str, np.ndarray], *wanted: str) -> None:
+    """Raise where a file lacks an array, or holds something else than numbers in it."""
+    if not set(wanted) <= set(fields):
+        listed = ", ".join(f"`{array}`" for array in wanted)
+        raise ValueError(
+            f"the file of {name!r} must hold arrays {listed}, but holds {_listed(fields)}"
+        )
+    for array in wanted:
+        if fields[array].dtype.kind not in "biuf":
+            raise ValueError(
+                f"`{array}` in the file of {name!r} must be numbers, but is {fields[array].dtype}"
+            )
+
+
 def _partitioned(name: str, fields: Mapping[str, np.ndarray], split: int | None) -> Dataset | Split:
-    train, test = fields["train_idx"], fields["test_idx"]
+    _require(name, fields, "X", "y", "train_idx", "test_idx")
+    train, test = (np.atleast_2d(fields[part]) for part in ("train_idx", "test_idx"))
+    count = len(fields["X"])
+    for rows in (train, test):
+        whole = rows.dtype.kind in "iu" and rows.ndim == 2 and len(rows) == len(train)
+        if not whole or not np.all((rows >= 0) & (rows < count)):
+            raise ValueError(
+                f"the splits in the file of {name!r} are not rows from 0 to {count - 1}"
+            )
     _check_split(name, split, len(train))
     rows = None if split is None else (train[split], test[split])
     return _select(fields["X"], fields["y"], rows)
@@ -190,6 +225,7 @@ def _partitioned(name: str, fields: Mapping[str, np.ndarray], split: int | None)
 
 def _laser(fields: Mapping[str, np.ndarray], split: int | None, lags: int) -> Dataset | Split:
     _check_split(_LASER, split, 1)
+    _require(_LASER, fields, "n_train", "series")
     n_train = int(fields["n_train"])
     if not 1 <= operator.index(lags) < n_train:
         raise ValueError(f"`lags` must be from 1 to {n_train - 1}, but is {lags}")
