@@ -4,6 +4,8 @@ import math
 from numbers import Integral, Real
 from typing import Any
 
+from ._errors import plain
+
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
     """Raise unless an option is an integer that is large enough.
@@ -13,7 +15,7 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not (whole and int(value) >= least):
         kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
-        raise ValueError(f"`{name}` must be {kind}, but is {value!r}")
+        raise ValueError(f"`{name}` must be {kind}, but is {plain(value)!r}")
 
 
 def check_number(
@@ -35,7 +37,7 @@ def check_number(
     inside = above < number < below and least <= number <= most
     if not (math.isfinite(number) and inside):
         kind = _range(above, least, below, most)
-        raise ValueError(f"`{name}` must be {kind}, but is {value!r}")
+        raise ValueError(f"`{name}` must be {kind}, but is {plain(value)!r}")
 
 
 def _range(above: float, least: float, below: float, most: float) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._errors import require_unmasked
+from ._errors import plain, require_unmasked
 from .sampling._predictive import AbstractPredictive
 
 
@@ -92,7 +92,7 @@ def reliability(y: Any, p: Any, bins: int = 10) -> Reliability:
     """
     positive, p = _checked(y, p)
     if not isinstance(bins, int | np.integer) or isinstance(bins, bool) or bins < 1:
-        raise ValueError(f"`bins` must be a positive integer, but is {bins!r}")
+        raise ValueError(f"`bins` must be a positive integer, but is {plain(bins)!r}")
     p = p.astype(float)
     # by the edges themselves: p * bins would round 0.29 * 100 into the bin before its own
     places = np.searchsorted(np.arange(1, bins) / bins, p, side="right")

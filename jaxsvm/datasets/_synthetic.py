@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .._errors import plain
 from ._types import Dataset, NoiseModel
 
 
@@ -219,9 +220,9 @@ def robot_arm(
     """
     _check_size(n)
     if inputs not in (2, 6):
-        raise ValueError(f"`inputs` must be 2 or 6, but is {inputs!r}")
+        raise ValueError(f"`inputs` must be 2 or 6, but is {plain(inputs)!r}")
     if output not in (None, 0, 1):
-        raise ValueError(f"`output` must be 0, 1 or None for both, but is {output!r}")
+        raise ValueError(f"`output` must be 0, 1 or None for both, but is {plain(output)!r}")
     side_key, first_key, second_key, noise_key, extra_key = jax.random.split(key, 5)
     side = jax.random.rademacher(side_key, (n,), dtype=float)
     first = side * jax.random.uniform(first_key, (n,), minval=0.453, maxval=1.932)

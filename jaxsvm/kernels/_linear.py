@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._errors import plain
 from .._parameters import natural, positive
 from ._base import AbstractKernel
 from ._distances import per_input
@@ -50,7 +51,7 @@ class Polynomial(AbstractKernel):
 
     def __init__(self, degree=2, shift=1.0, variance=1.0):
         if not isinstance(degree, int) or isinstance(degree, bool) or degree < 1:
-            raise ValueError(f"`degree` must be a whole number from 1 on, but is {degree!r}")
+            raise ValueError(f"`degree` must be a whole number from 1 on, but is {plain(degree)!r}")
         self.degree = degree
         self.log_shift = positive(shift, "shift")
         self.log_variance = positive(variance, "variance")

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
+from .._errors import plain
 from ..selection import Selection
 from ._figure import many_axes
 
@@ -38,7 +39,9 @@ def error_histogram(
     if not isinstance(errors, Mapping) or not errors:
         raise TypeError("`errors` must be a mapping from labels to test errors, or a `Selection`")
     if not 0 < bin_width <= 1:
-        raise ValueError(f"`bin_width` must be a share between 0 and 1, but is {bin_width!r}")
+        raise ValueError(
+            f"`bin_width` must be a share between 0 and 1, but is {plain(bin_width)!r}"
+        )
     samples = {str(label): _errors(label, values) for label, values in errors.items()}
     names = list(samples) if labels is None else [str(label) for label in labels]
     if len(names) != len(samples):

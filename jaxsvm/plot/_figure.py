@@ -6,6 +6,8 @@ import numpy as np
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
+from .._errors import plain
+
 
 def one_axes(ax: Any, size: tuple[float, float] = (5.0, 3.6)) -> Axes:
     """The Axes given, or those of a new figure."""
@@ -50,6 +52,6 @@ def as_place(value: Any, count: int, name: str, of_what: str) -> int:
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not (whole and 0 <= value < count):
         raise ValueError(
-            f"`{name}` must be the number of {of_what}, from 0 to {count - 1}, but is {value!r}"
+            f"`{name}` must be the number of {of_what}, from 0 to {count - 1}, but is {plain(value)!r}"
         )
     return int(value)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 
+from .._errors import plain
 from .._parameters import unfreeze
 from ..criteria import AbstractCriterion
 from ..criteria._base import is_usable, prepare
@@ -62,7 +63,7 @@ def criterion_along(
     a gap.
     """
     if not (isinstance(points, int) and points >= 2):
-        raise ValueError(f"`points` must be an integer of at least 2, but is {points!r}")
+        raise ValueError(f"`points` must be an integer of at least 2, but is {plain(points)!r}")
     kind = "start" if isinstance(models, Selection) else "model"
     ends = _ends(models, first, second, kind)
     if x is None and y is None and isinstance(models, Selection):

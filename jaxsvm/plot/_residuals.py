@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from matplotlib.axes import Axes
 
-from .._errors import as_targets
+from .._errors import as_targets, plain
 from ..calibration import as_posterior
 from ..sampling._predictive import AbstractPredictive, Components, noisy
 from ._figure import one_axes
@@ -38,7 +38,7 @@ def residuals(
     if bins is not None and (
         not isinstance(bins, int | np.integer) or isinstance(bins, bool) or bins < 1
     ):
-        raise ValueError(f"`bins` must be a positive integer, but is {bins!r}")
+        raise ValueError(f"`bins` must be a positive integer, but is {plain(bins)!r}")
     parts = noisy(as_posterior(posterior).components(x))
     targets = np.asarray(as_targets(y, parts.means.shape[1], labels=False))
     deviation = float(_deviation(parts))

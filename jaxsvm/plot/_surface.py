@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from .._errors import as_inputs, as_targets
+from .._errors import as_inputs, as_targets, plain
 from ..fit import Fit
 from ..selection import Ensemble
 from ._figure import as_place, one_axes
@@ -46,7 +46,9 @@ def decision_surface(
     if not one.model.loss.is_classifier:
         raise ValueError("the machine is a regression: a decision surface needs a classifier")
     if not (isinstance(resolution, int) and resolution >= 2):
-        raise ValueError(f"`resolution` must be an integer of at least 2, but is {resolution!r}")
+        raise ValueError(
+            f"`resolution` must be an integer of at least 2, but is {plain(resolution)!r}"
+        )
     points, labels = _points(one, x, y)
     across, up = _inputs(inputs, points.shape[1])
 

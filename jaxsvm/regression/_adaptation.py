@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from .._errors import as_inputs, as_targets, as_weights
+from .._errors import as_inputs, as_targets, as_weights, plain
 from .._parameters import freeze, parameters, replace
 from ..criteria import LaplaceEvidence
 from ..kernels import RBF, Constant
@@ -150,7 +150,7 @@ def adapt(
     begin = starts(model, as_inputs(x).shape[1])
     restarts = len(begin) if restarts is None else restarts
     if not (isinstance(restarts, int) and 1 <= restarts <= len(begin)):
-        raise ValueError(f"`restarts` must be from 1 to {len(begin)}, but is {restarts!r}")
+        raise ValueError(f"`restarts` must be from 1 to {len(begin)}, but is {plain(restarts)!r}")
     options = {"optimizer": _OVER_JUMPS, "patience": 20, "change_tolerance": 1e-6, **options}
     options = {"starts": stack(begin[:restarts]), "restarts": restarts, **options}
     return select(model, x, y, _EVIDENCE, weights=weights, **options)
