@@ -104,8 +104,8 @@ def load(name: str, split: int | None = None, *, lags: int | None = None) -> Dat
         return Dataset(_floats(fields["X"]), _floats(fields["sex"]))
     if name == "abalone":
         _require(name, fields, "X", "y")
-        letters = fields["sex"].tolist() if "sex" in fields else [None]
-        if not set(letters) <= set(_SEX_CODES):
+        letters: list[Any] = fields["sex"].tolist() if "sex" in fields else []
+        if len(letters) != len(fields["X"]) or not set(letters) <= set(_SEX_CODES):
             raise ValueError("`sex` in the file of 'abalone' must be F, I or M")
         sex = np.array([_SEX_CODES[letter] for letter in letters])
         return Dataset(_floats(np.column_stack([sex, fields["X"]])), _floats(fields["y"]))
