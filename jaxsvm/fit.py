@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ._errors import as_inputs, as_points, as_targets, as_weights, is_traced
+from ._options import check_count, check_number
 from ._parameters import unfreeze
 from ._results import RESULTS, raise_on_failure
 from .kernels import covariance_defect, is_covariance, is_user_defined
@@ -124,7 +125,8 @@ def fit(
     box-constrained quadratic programs to machine precision, quadratic ones by one Cholesky
     factorization, smooth ones by Newton's method. Numerically singular kernel matrices are fine. The result
     is differentiable with respect to model, `x`, `y` (of a regression) and `weights`, under jit, vmap and
-    grad, to any order.
+    grad, to any order. Success is judged on what is returned: its KKT residual and its duality gap. Where
+    no example is free, a free offset has an interval of optimal values; the middle of it is returned.
 
     **Arguments:**
 
@@ -136,8 +138,10 @@ def fit(
     - `class_weight`: `{-1: a, +1: b}`, or `"balanced"` for weights inverse to the class frequencies;
       multiplies `weights`.
     - `init`: an earlier `Fit` on the same examples, or dual coefficients, to start from.
-    - `tolerance`: the KKT residual asked for, in units of the latent function (of the targets, for large
-      ones); by default 1e-10 in float64, 2e-6 in float32. Rounding errors of `K dual` are allowed for.
+    - `tolerance`: the KKT residual asked for, relative to the margin of one or to the largest target; by
+      default 1e-10 in float64, 2e-6 in float32. Rounding errors of `K dual` are allowed for, as long as
+      the duality gap is at most 1e-6 of the objective (1e-3 in float32) at this tolerance, and in
+      proportion at another.
     - `max_iterations`: of Newton steps.
     - `throw`: whether to raise where the solver fails. With `throw=False` look at `result`; do so in
       batches, where the failure of one member should leave the others untouched.
@@ -154,6 +158,9 @@ def fit(
     if class_weight is not None:
         weights = weights * _class_weights(class_weight, model, y, weights)
     start = _start(init, x.shape[0], x.dtype)
+    if tolerance is not None:
+        check_number("tolerance", tolerance, above=0)
+    check_count("max_iterations", max_iterations)
     options = Options(tolerance, max_iterations)
     # frozen values become arguments, so that fits at many frozen values share one compilation
     fitted = _fit(unfreeze(model), x, y, weights, start, options, init is not None)

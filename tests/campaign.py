@@ -23,7 +23,13 @@ from scipy.special import log_ndtr
 
 import jaxsvm as jsvm
 
-SHAPES = ((2, 1), (13, 2), (40, 6), (120, 3), (300, 8))  # examples and inputs, few, to compile little
+SHAPES = (
+    (2, 1),
+    (13, 2),
+    (40, 6),
+    (120, 3),
+    (300, 8),
+)  # examples and inputs, few, to compile little
 LARGEST_GAP = {"float64": 1e-6, "float32": 1e-3}
 EPSILON = {"float64": 2**-52, "float32": 2**-23}
 
@@ -56,7 +62,9 @@ def _soft(size, C, epsilon, beta):
 
 def _trigonometric(z):
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(z >= 1, 0.0, np.where(z <= -1, np.inf, -2 * np.log(np.cos(np.pi * (1 - z) / 4))))
+        return np.where(
+            z >= 1, 0.0, np.where(z <= -1, np.inf, -2 * np.log(np.cos(np.pi * (1 - z) / 4)))
+        )
 
 
 def _probit_slope(z):
@@ -75,8 +83,8 @@ VALUE = {
     "Quadratic": lambda y, f, noise_variance: (y - f) ** 2 / (2 * noise_variance),
     "Logistic": lambda y, f, C: C * np.logaddexp(0, -y * f),
     "Probit": lambda y, f, noise_variance: -log_ndtr(y * f / np.sqrt(noise_variance)),
-    "FlipNoise": lambda y, f, flip_rate, noise_variance: -np.log(
-        flip_rate + (1 - 2 * flip_rate) * np.exp(log_ndtr(y * f / np.sqrt(noise_variance)))
+    "FlipNoise": lambda y, f, flip_rate, noise_variance: (
+        -np.log(flip_rate + (1 - 2 * flip_rate) * np.exp(log_ndtr(y * f / np.sqrt(noise_variance))))
     ),
     "Trigonometric": lambda y, f: _trigonometric(y * f),
 }
@@ -86,9 +94,9 @@ CONJUGATE = {
     "SquaredHinge": lambda y, a, w, C: -y * a + a**2 / (2 * w * C),
     "LeastSquares": lambda y, a, w, C: -y * a + a**2 / (2 * w * C),
     "EpsilonInsensitive": lambda y, a, w, C, epsilon: -y * a + epsilon * np.abs(a),
-    "SoftInsensitive": lambda y, a, w, C, epsilon, beta: -y * a
-    + (1 - beta) * epsilon * np.abs(a)
-    + beta * epsilon * a**2 / (w * C),
+    "SoftInsensitive": lambda y, a, w, C, epsilon, beta: (
+        -y * a + (1 - beta) * epsilon * np.abs(a) + beta * epsilon * a**2 / (w * C)
+    ),
     "Huber": lambda y, a, w, C, epsilon: -y * a + epsilon * a**2 / (w * C),
     "Laplacian": lambda y, a, w, C: -y * a,
     "Quadratic": lambda y, a, w, noise_variance: -y * a + noise_variance * a**2 / (2 * w),
@@ -99,14 +107,16 @@ CLASSIFIERS = (*ONE_SIDED, "LeastSquares", "Logistic", "Probit", "FlipNoise", "T
 # `-dL/df` of the smooth losses
 SLOPE = {
     "Logistic": lambda y, f, C: C * y / (1 + np.exp(np.minimum(y * f, 700.0))),
-    "Probit": lambda y, f, noise_variance: y
-    * _probit_slope(y * f / np.sqrt(noise_variance))
-    / np.sqrt(noise_variance),
-    "FlipNoise": lambda y, f, flip_rate, noise_variance: y
-    * (1 - 2 * flip_rate)
-    * np.exp(-((f**2) / noise_variance) / 2)
-    / np.sqrt(2 * np.pi * noise_variance)
-    / (flip_rate + (1 - 2 * flip_rate) * np.exp(log_ndtr(y * f / np.sqrt(noise_variance)))),
+    "Probit": lambda y, f, noise_variance: (
+        y * _probit_slope(y * f / np.sqrt(noise_variance)) / np.sqrt(noise_variance)
+    ),
+    "FlipNoise": lambda y, f, flip_rate, noise_variance: (
+        y
+        * (1 - 2 * flip_rate)
+        * np.exp(-((f**2) / noise_variance) / 2)
+        / np.sqrt(2 * np.pi * noise_variance)
+        / (flip_rate + (1 - 2 * flip_rate) * np.exp(log_ndtr(y * f / np.sqrt(noise_variance))))
+    ),
     "Trigonometric": lambda y, f: np.where(
         y * f >= 1, 0.0, y * np.pi / 2 * np.tan(np.pi * (1 - np.clip(y * f, -1, 1)) / 4)
     ),
@@ -156,7 +166,9 @@ def relative_gap(loss, offset, x, y, w, lengthscale, variance, parameters, dual,
     if not np.isfinite(gap):
         return np.inf
     # latent values of the size of the targets are known up to their rounding errors, and so are losses
-    noise = 64 * EPSILON[dtype] / LARGEST_GAP[dtype] * np.sum(w * VALUE[loss](y, 0 * y, **parameters))
+    noise = (
+        64 * EPSILON[dtype] / LARGEST_GAP[dtype] * np.sum(w * VALUE[loss](y, 0 * y, **parameters))
+    )
     return float(abs(gap) / (primal + noise)) if gap != 0 else 0.0
 
 

@@ -16,7 +16,9 @@ def test_no_success_is_wrong_and_failures_are_few(dtype, problems):
     verdicts = campaign.campaign(problems, dtype, seed=1, quick=True)
     everything = [verdict for some in verdicts.values() for verdict in some]
     assert len(everything) == problems
-    wrong = {loss: [v for v in some if campaign.is_wrong(v, dtype)] for loss, some in verdicts.items()}
+    wrong = {
+        loss: [v for v in some if campaign.is_wrong(v, dtype)] for loss, some in verdicts.items()
+    }
     assert not any(wrong.values()), wrong
     failed = sum(not campaign.is_success(v) for v in everything)
     assert failed <= {"float64": 0.05, "float32": 0.25}[dtype] * problems
@@ -29,7 +31,13 @@ def test_the_judge_knows_a_solution_from_its_neighbours():
             problems = campaign.random_problems(loss, offset, (13, 2), 1, 7, "float64")
             x = rng.normal(size=(13, 2))
             y = problems.y[0] if loss in campaign.CLASSIFIERS else np.sin(x[:, 0])
-            parameters = {"C": 2.0, "epsilon": 0.1, "beta": 0.3, "noise_variance": 0.5, "flip_rate": 0.1}
+            parameters = {
+                "C": 2.0,
+                "epsilon": 0.1,
+                "beta": 0.3,
+                "noise_variance": 0.5,
+                "flip_rate": 0.1,
+            }
             parameters = {name: parameters[name] for name in problems.parameters}
             model = jsvm.KernelMachine(
                 jsvm.kernels.RBF(1.5, 2.0), getattr(jsvm.losses, loss)(**parameters), offset

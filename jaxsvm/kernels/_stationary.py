@@ -35,9 +35,7 @@ class AbstractStationary(AbstractKernel):
 
     def matrix(self, x1, x2, same):
         """Covariances between two lists of points."""
-        return self.variance * self.correlation(
-            squared_distances(x1, x2, self.lengthscale, same)
-        )
+        return self.variance * self.correlation(squared_distances(x1, x2, self.lengthscale, same))
 
     def diagonal(self, x):
         """Variances of a list of points."""

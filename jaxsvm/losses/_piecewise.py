@@ -160,7 +160,7 @@ class AbstractPiecewise(AbstractLoss):
     def latent_range(self, y, dual, weights) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """The interval of latent values at which `-dual` is a subgradient of `weights * L`.
 
-        One point for a free example, a half-line for one at its bound, the flat zone for a coefficient of zero.
+        One point for a free example, a half-line for one at its bound, the flat zone for a zero coefficient.
 
         **Arguments:** `y`, labels or targets; `dual`, coefficients; `weights` of the examples.
 

@@ -11,7 +11,6 @@ from ._optimality import Verdict, judge_smooth, sharp_rounding_errors
 from ._system import reduced_solve
 from ._types import Options, Problem, Solution, Start
 
-
 _STALL_LIMIT = 60  # steps without progress
 
 

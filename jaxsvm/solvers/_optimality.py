@@ -41,16 +41,25 @@ def rounding_errors(
 ) -> Float[Array, " n"]:
     """The rounding error of each latent value `(K dual)_i + offset`, roughly; `|K_ij|^2 <= K_ii K_jj`."""
     deviations = jnp.sqrt(jnp.maximum(jnp.diag(problem.gram), 0))
-    sizes = deviations * jnp.sqrt(jnp.sum((deviations * dual) ** 2)) + jnp.abs(offset)
-    return jnp.finfo(dual.dtype).eps * sizes
+    norms = deviations * jnp.sqrt(jnp.sum((deviations * dual) ** 2))
+    return _errors_of_sums(norms, dual) + jnp.finfo(dual.dtype).eps * jnp.abs(offset)
 
 
 def sharp_rounding_errors(
     problem: Problem, dual: Float[Array, " n"], offset: Float[Array, ""]
 ) -> Float[Array, " n"]:
     """The same at the cost of a product: examples far from those with large coefficients have small ones."""
-    sizes = jnp.sqrt(sparse_product(problem.gram**2, dual**2)) + jnp.abs(offset)
-    return jnp.finfo(dual.dtype).eps * sizes
+    norms = jnp.sqrt(sparse_product(problem.gram**2, dual**2))
+    return _errors_of_sums(norms, dual) + jnp.finfo(dual.dtype).eps * jnp.abs(offset)
+
+
+def _errors_of_sums(norms, terms):
+    """The rounding errors of sums of so many terms with these Euclidean norms.
+
+    Partial sums of random terms grow with the root of their number, and each is rounded; a few are added
+    at a time.
+    """
+    return max(1.0, terms.shape[0] ** 0.5 / 4) * jnp.finfo(terms.dtype).eps * norms
 
 
 def judge_piecewise(

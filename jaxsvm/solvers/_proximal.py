@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from .._results import RESULTS
 from ..losses._piecewise import AbstractPiecewise, weighted_bound, weighted_compliance
