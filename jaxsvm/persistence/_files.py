@@ -47,7 +47,10 @@ def save(path: str | os.PathLike[str], thing: Any) -> None:
 
 
 def save_as(kind: str | None, path: str | os.PathLike[str], thing: Any) -> None:
-    """The same for a thing that `load` should not read: a `kind` of file with a reader of its own."""
+    """Save something that `load` should not read: a `kind` of file with a reader of its own.
+
+    **Arguments:** `kind`, its name, or `None` for what `load` reads; `path`; `thing`, what to save.
+    """
     describer = Describer()
     description = describer.describe(thing)
     manifest = {
@@ -88,7 +91,13 @@ def load(path: str | os.PathLike[str], module: Any = None) -> Any:
 
 
 def load_as(kind: str | None, path: str | os.PathLike[str], module: Any = None) -> Any:
-    """The same for a `kind` of file with a reader of its own, which also takes those of no kind."""
+    """Load a `kind` of file with a reader of its own; files of no kind are accepted as well.
+
+    **Arguments:** `kind`, its name, or `None` for what `save` writes; `path`; `module`, where classes of the
+    user's own are found.
+
+    **Returns:** what was saved.
+    """
     place = Path(path)
     manifest, arrays = read(place)
     found = manifest.get("kind")

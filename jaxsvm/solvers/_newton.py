@@ -60,7 +60,10 @@ def solve_smooth(problem: Problem, start: Start, options: Options) -> Solution:
         change, offset_change = root * answer - residual, jnp.zeros((), dtype)
         if problem.has_offset:
             per_offset = root * rest[0]
-            offset_change = jnp.sum(state.beta + change) / jnp.sum(per_offset)
+            total = jnp.sum(per_offset)
+            determined = total > 0  # where no example has a curvature the offset stays
+            offset_change = jnp.sum(state.beta + change) / jnp.where(determined, total, 1.0)
+            offset_change = jnp.where(determined, offset_change, 0.0)
             change = change - offset_change * per_offset
         latent_change = gram @ change + offset_change
 

@@ -157,7 +157,12 @@ def _verdict(
 
 
 def primal_objective(problem: Problem, dual, offset, latent) -> Float[Array, ""]:
-    """`sum_i w_i L(y_i, f_i) + 1/2 f' K^-1 f`, where `f = K dual` apart from the offset."""
+    """`sum_i w_i L(y_i, f_i) + 1/2 f' K^-1 f`, where `f = K dual` apart from the offset.
+
+    **Arguments:** `problem`; `dual`, coefficients; `offset`; `latent`, the values `K dual + offset`.
+
+    **Returns:** a number.
+    """
     counts = problem.weights > 0
     losses = jnp.where(counts, problem.weights * problem.loss.value(problem.y, latent), 0.0)
     return jnp.sum(losses) + dual @ (latent - offset) / 2

@@ -87,7 +87,7 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
     upper = bound if loss.is_two_sided else jnp.maximum(0, y * bound)
     size = latent_size(problem)
     # the coefficients that the examples can have, or need
-    reach = jnp.minimum(bound, size / amplitude)
+    reach = jnp.minimum(bound, size / (amplitude + compliance))
     smallest = jnp.min(jnp.where(reach > 0, reach, jnp.inf))
     offset_variance = jnp.maximum(amplitude, size / smallest)  # free, also for the lightest example
     smallest_step = 4 * max(examples, 64) * epsilon * amplitude
@@ -172,7 +172,7 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
         step = jnp.where(jumping, next_step(0.0, state.floor), state.step)
         center = _choose(jumping, now, state.center)
         length = jnp.where(jumping, amplitude, step)
-        variance = jnp.where(jumping, 1e9, 1e3) * offset_variance
+        variance = jnp.where(jumping, 1e12, 1e3) * offset_variance
 
         def respond(latent):
             return loss.respond(y, latent - length * center.beta, compliance + length, bound)

@@ -74,7 +74,12 @@ class Options(NamedTuple):
         return usual * self.tolerance_in(dtype) / _default_tolerance(dtype)
 
     def visible_in(self, dtype) -> float:
-        """The KKT residual, relative to the size of latent values, that rounding errors do not excuse."""
+        """The KKT residual, relative to the size of latent values, that rounding errors do not excuse.
+
+        **Arguments:** `dtype`, of the numbers.
+
+        **Returns:** a number.
+        """
         return 1e-4 if dtype == jnp.float64 else 1e-2
 
 

@@ -1,0 +1,101 @@
+"""Kernels of the user's own are factorized once; options of a fit are checked."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxsvm as jsvm
+from jaxsvm import kernels, losses
+
+X = np.random.default_rng(0).normal(size=(40, 2))
+Y = np.where(X[:, 0] > 0, 1.0, -1.0)
+
+
+def cubic(a, b):
+    """Symmetric, one at zero, below one elsewhere, yet not positive semi-definite."""
+    squared = jnp.sum((a - b) ** 2)
+    positive = squared > 0
+    return jnp.exp(-0.02 * jnp.where(positive, jnp.where(positive, squared, 1.0) ** 1.5, 0.0))
+
+
+class Cubic(kernels.AbstractKernel):
+    """The same as a class of the user's own."""
+
+    def matrix(self, x1, x2, same):
+        return jax.vmap(lambda a: jax.vmap(lambda b: cubic(a, b))(x2))(x1)
+
+    def diagonal(self, x):
+        return jnp.ones(x.shape[0], x.dtype)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [kernels.Custom(cubic), Cubic(), kernels.Constant(1e-3) + 2.0 * Cubic()],
+    ids=["function", "class", "inside"],
+)
+def test_an_indefinite_kernel_is_reported_with_its_eigenvalues(kernel):
+    model = jsvm.KernelMachine(kernel, losses.Hinge(1e4))
+    fitted = jsvm.fit(model, X, Y, throw=False)
+    assert int(fitted.result) == jsvm.RESULTS.factorization_failed
+    values = np.linalg.eigvalsh(np.asarray(kernel.gram(X)))
+    assert values[0] < -1e-3  # the kernel is as bad as it claims
+    with pytest.raises(jsvm.FitError) as error:
+        jsvm.fit(model, X, Y)
+    low, high = re.search(r"go from (\S+) to (\S+), and", str(error.value)).groups()
+    np.testing.assert_allclose([float(low), float(high)], values[[0, -1]], rtol=0.01)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, b: jnp.sum(a * b),  # of rank two
+        lambda a, b: jnp.exp(-jnp.sum((a - b) ** 2) / 2e6),  # nearly constant
+        lambda a, b: jnp.exp(-jnp.sum((a - b) ** 2)),
+    ],
+    ids=["linear", "smooth", "rbf"],
+)
+def test_a_singular_kernel_is_a_kernel(function, dtype):
+    x, y = jnp.asarray(X, dtype), jnp.asarray(Y, dtype)
+    model = jsvm.KernelMachine(kernels.Custom(function), losses.Hinge(1.0))
+    assert int(jsvm.fit(model, x, y).result) == jsvm.RESULTS.successful
+    assert bool(kernels.is_covariance(model.kernel.gram(x)))
+
+
+def test_kernels_of_the_library_are_not_factorized():
+    composed = kernels.RBF(2.0) * kernels.Linear() + kernels.Transform(kernels.RBF(), jnp.tanh)
+    assert not kernels.is_user_defined(composed)
+    assert kernels.is_user_defined(kernels.Subspace(composed + Cubic(), [0]))
+
+
+@pytest.mark.parametrize(
+    "options, name",
+    [
+        ({"max_iterations": -3}, "max_iterations"),
+        ({"max_iterations": 0}, "max_iterations"),
+        ({"max_iterations": 1.5}, "max_iterations"),
+        ({"tolerance": np.nan}, "tolerance"),
+        ({"tolerance": -1.0}, "tolerance"),
+        ({"tolerance": np.inf}, "tolerance"),
+        ({"class_weight": {-1: 1.0, 1: np.nan}}, "class_weight"),
+        ({"class_weight": {-1: np.inf, 1: 1.0}}, "class_weight"),
+        ({"class_weight": {-1: -1.0, 1: 1.0}}, "class_weight"),
+    ],
+)
+def test_impossible_options_are_refused(options, name):
+    with pytest.raises(ValueError, match=f"`{name}` must be"):
+        jsvm.fit(jsvm.KernelMachine(kernels.RBF(), losses.Hinge()), X, Y, **options)
+
+
+def test_a_traced_class_weight_of_nan_is_nonfinite():
+    model = jsvm.KernelMachine(kernels.RBF(), losses.Hinge())
+
+    def code(weight):
+        weights = {-1: 1.0, 1: weight}
+        return jsvm.fit(model, X, Y, class_weight=weights, throw=False).result
+
+    codes = jax.vmap(code)(jnp.array([1.0, jnp.nan, -1.0]))
+    R = jsvm.RESULTS
+    assert codes.tolist() == [R.successful, R.nonfinite, R.invalid_data]
