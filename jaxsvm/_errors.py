@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ._process import require_own_process
+
 
 def is_traced(*values: Any) -> bool:
     """Whether any of the values is traced, so that its numbers cannot be looked at."""
@@ -105,6 +107,7 @@ def as_weights(weights: Any, examples: int, dtype) -> Float[Array, " n"]:
 
 
 def _as_float(value: Any, name: str) -> Float[Array, "..."]:
+    require_own_process()
     if not isinstance(value, jax.Array):
         require_unmasked(value, f"`{name}`")
         try:

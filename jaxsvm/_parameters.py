@@ -11,6 +11,8 @@ from jaxtyping import Array, Float
 
 from ._errors import is_traced, require_unmasked
 
+from ._process import require_own_process
+
 Model = TypeVar("Model")
 
 # A positive quantity q is kept as the leaf `log_q`, one between 0 and 1 as `logit_q`, one between 0 and
@@ -91,6 +93,7 @@ _TO_LEAF = {"log_": positive, "logit_": proportion, "half_logit_": half_proporti
 
 def _checked(value, name, most_axes, holds, requirement) -> Float[Array, "..."]:
     require_unmasked(value, f"`{name}`")
+    require_own_process()
     try:
         if isinstance(value, str):  # some of which JAX takes for names of types
             raise TypeError("text")

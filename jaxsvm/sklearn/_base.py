@@ -11,6 +11,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from .._errors import require_unmasked
 from .._options import check_count, check_number
+from .._process import require_own_process
 from .._relevance import lengthscales, relevance
 from .._results import RESULTS
 from ..machine import KernelMachine
@@ -52,6 +53,7 @@ class AbstractEstimator(BaseEstimator):
     def _validated(self, X, y, **options) -> tuple[np.ndarray, np.ndarray]:
         require_unmasked(X, "`X`")
         require_unmasked(y, "`y`")
+        require_own_process()
         x, y = map(np.asarray, validate_data(self, X, y, dtype=np.float64, **options))
         if len(y) < 2:
             raise ValueError(f"{type(self).__name__} needs more than one sample, but n_samples = 1")
@@ -64,6 +66,7 @@ class AbstractEstimator(BaseEstimator):
 
     def _points(self, X) -> np.ndarray:
         require_unmasked(X, "`X`")
+        require_own_process()
         return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
 
     def _counted(self, x, y, sample_weight) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

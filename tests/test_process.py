@@ -1,0 +1,99 @@
+"""A forked process says that it cannot use JAX, instead of waiting for ever."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+
+PREPARE = """
+import os, sys, warnings
+import numpy as np
+import jaxsvm as jsvm
+warnings.simplefilter("ignore")  # JAX warns of the fork itself
+x = np.linspace(-1, 1, 24).reshape(12, 2)
+y = np.where(x[:, 0] > 0.1, 1.0, -1.0)
+
+def fit():
+    model = jsvm.KernelMachine(jsvm.kernels.RBF(1.0), jsvm.losses.Hinge(1.0))
+    return jsvm.fit(model, x, y)
+
+def in_child(run):
+    child = os.fork()
+    if child == 0:
+        try:
+            run()
+            print("it works", flush=True)
+        except RuntimeError as error:
+            print(error, flush=True)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+AFTER_A_FIT = """
+from jaxsvm.sklearn import LSSVC
+fitted = fit()
+estimator = LSSVC(max_iter=1, ard=False).fit(x, y)
+tasks = [
+    fit,
+    lambda: jsvm.kernels.RBF(3.0),
+    lambda: jsvm.fit(fitted.model, x, y),
+    lambda: fitted.predict(x),
+    lambda: jsvm.select(fitted.model, x, y, jsvm.criteria.LaplaceEvidence()),
+    lambda: jsvm.criteria.GACV()(fitted.model, x, y),
+    lambda: jsvm.sample(fitted.model, x, y, key=None),
+    lambda: jsvm.gp.mean_field(fitted.model, x, y),
+    lambda: LSSVC().fit(x, y),
+    lambda: estimator.predict(x),
+]
+for task in tasks:
+    in_child(task)
+"""
+
+AFTER_A_KERNEL = """
+model = jsvm.KernelMachine(jsvm.kernels.RBF(1.0), jsvm.losses.Hinge(1.0))
+in_child(lambda: jsvm.fit(model, x, y))
+"""
+
+BEFORE_ANY_USE = """
+in_child(fit)
+fit()
+"""
+
+WITH_JOBLIB = """
+from joblib import Parallel, delayed
+fit()
+try:
+    Parallel(2, backend="multiprocessing")(delayed(fit)() for _ in range(2))
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def printed(script: str) -> list[str]:
+    """The lines a script prints in a process that may use JAX for a minute."""
+    run = subprocess.run(
+        [sys.executable, "-c", PREPARE + script], capture_output=True, text=True, timeout=120
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout.splitlines()
+
+
+def test_every_entry_point_says_what_to_do_after_a_fork():
+    lines = printed(AFTER_A_FIT)
+    assert len(lines) == 10
+    for line in lines:
+        assert "was forked" in line and "loky" in line and "spawn" in line and "threads" in line
+
+
+@pytest.mark.parametrize("script", [AFTER_A_KERNEL, WITH_JOBLIB])
+def test_whatever_used_jax_first(script):
+    (line,) = printed(script)
+    assert "was forked" in line
+
+
+def test_a_child_forked_before_any_use_of_jax_works():
+    assert printed(BEFORE_ANY_USE) == ["it works"]
