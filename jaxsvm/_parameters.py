@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ._errors import is_traced, require_unmasked
-
 from ._process import require_own_process
 
 Model = TypeVar("Model")

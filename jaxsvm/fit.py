@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ._errors import as_inputs, as_points, as_targets, as_weights, is_traced
 from ._options import check_count, check_number
 from ._parameters import unfreeze
+from ._programs import jit
 from ._results import RESULTS, raise_on_failure
 from .kernels import covariance_defect, is_covariance, is_user_defined
 from .losses import AbstractLoss, AbstractPiecewise
@@ -178,7 +179,7 @@ def as_data(model: KernelMachine, x: Any, y: Any, weights: Any):
     return x.astype(dtype), y.astype(dtype), as_weights(weights, x.shape[0], dtype)
 
 
-@partial(jax.jit, static_argnums=(5, 6))
+@partial(jit, static_argnums=(5, 6))
 def _fit(model, x, y, weights, start, options, warm) -> Fit:
     gram = model.kernel.matrix(x, x, same=True)
     return fit_gram(model, gram, x, y, weights, start, options, warm)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from compilations import compilations
 
 import jaxsvm as jsvm
 from jaxsvm import criteria, kernels, losses
@@ -117,11 +118,11 @@ def runs_so_far(found, steps):
 def test_no_more_steps_than_asked_for(found):
     from jaxsvm.selection._steps import advance
 
-    before = advance._cached._cache_size()
+    before = compilations(advance)
     for steps in (1, np.int64(3), 13):
         again = runs_so_far(found, steps)
         np.testing.assert_array_equal(again.history.value, found.history.value[:, :steps])
-    assert advance._cached._cache_size() == before  # not compiled anew for each number
+    assert compilations(advance) == before  # not compiled anew for each number
 
 
 def test_a_batch_in_lockstep_finds_the_same(found, monkeypatch):
@@ -302,12 +303,12 @@ def test_starts_are_drawn_between_the_ends_of_ranges():
 def test_compiled_once_for_many_selections(found):
     from jaxsvm.selection._steps import advance
 
-    before = advance._cached._cache_size()
+    before = compilations(advance)
     jsvm.select(
         jsvm.replace(machine(), {"loss.C": 7.0}), X[::-1].copy(), Y[::-1].copy(), PRESS, bounds=BOUNDS,
         test=(X_TEST, Y_TEST),
     )  # fmt: skip
-    assert advance._cached._cache_size() == before
+    assert compilations(advance) == before
 
 
 def test_bad_input():

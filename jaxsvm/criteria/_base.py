@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._parameters import unfreeze
+from .._programs import jit
 from .._results import RESULTS, raise_on_failure
 from ..fit import Fit, as_data, fit_gram
 from ..losses import AbstractLoss
@@ -86,7 +87,7 @@ def prepare(criterion: AbstractCriterion, model, x, y, weights):
     return x, y, weights
 
 
-@jax.jit
+@jit
 def _evaluate(criterion, model, x, y, weights) -> Evaluation:
     return criterion.evaluate(model, x, y, weights)
 

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from .._errors import as_weights
 from .._options import check_number
 from .._parameters import matching, parameters, replace
+from .._programs import filter_jit
 from .._results import RESULTS
 from ..machine import KernelMachine
 from ._base import AbstractCriterion, evaluation, is_usable
@@ -185,7 +186,7 @@ def prune(
     return replace(model, {name: lengthscales}), pruned
 
 
-@eqx.filter_jit
+@filter_jit
 def _value_and_slopes(relevances, criterion, model, name, x, y, weights):
     """Q, and its derivatives with respect to the relevances, those at zero included."""
 

@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
@@ -10,6 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._lapack import cholesky, solve_by_factor
 from .._parameters import unfreeze
+from .._programs import filter_jit
 from .._results import RESULTS
 from ..machine import KernelMachine
 from ..sampling._chains import Chains, draw, start_chains, warm_up
@@ -90,7 +90,7 @@ class Row(NamedTuple):
     validation: Float[Array, ""]
 
 
-@eqx.filter_jit
+@filter_jit
 def begin(task: Task, plan: Plan, warmup: int, model: KernelMachine, key) -> Walker:
     """The chains of a start: at the mode, then warmed up for as long as it takes."""
     setup = _setup(task, model)
@@ -113,7 +113,7 @@ def first_state(task: Task, model: KernelMachine, walker: Walker, optimizer) -> 
     )
 
 
-@eqx.filter_jit
+@filter_jit
 def advance(
     task: Task, plan: Plan, optimizer, rules: Rules, state: State, key
 ) -> tuple[State, Row]:

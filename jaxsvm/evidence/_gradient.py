@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from .._lapack import eigh
 from .._parameters import Frozen, unfreeze
+from .._programs import filter_jit, jit
 from ..fit import as_data
 from ..kernels import AbstractKernel
 from ..machine import KernelMachine
@@ -114,7 +115,7 @@ def check_route(route: str) -> None:
         raise ValueError(f"`route` must be one of {ROUTES}, not {route!r}")
 
 
-@eqx.filter_jit
+@filter_jit
 def _sampled_gradient(setup: Setup, plan: Plan, key):
     subspace = Subspace(setup.landmarks, plan.rank)
     whitening = whiten(setup.model.kernel, setup.x, subspace)
@@ -198,7 +199,7 @@ def _by_fisher(kernel, x, subspace: Subspace, slope_b) -> AbstractKernel:
     return jax.lax.map(lambda part: pull_back(-part)[0], slope_b)
 
 
-@jax.jit
+@jit
 def mean_and_error(gradients: KernelMachine) -> tuple[KernelMachine, KernelMachine]:
     """The mean over chains, and its standard error."""
     chains = jax.tree.leaves(gradients)[0].shape[0]

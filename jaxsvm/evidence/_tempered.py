@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._options import check_number
+from .._programs import filter_jit
 from .._progress import Progress
 from ..sampling._blackjax import blackjax, first_state, hmc
 from ..sampling._chains import QUARTER_PERIOD, mean_curvature
@@ -128,7 +129,7 @@ def temper(setup: Setup, rank: int, method: TemperedSMC, key, progress: bool | N
     return _summarize(method, runs, bool(wall), float(whitening.error), setup.y.dtype)
 
 
-@eqx.filter_jit
+@filter_jit
 def _begin(setup: Setup, rank: int, method: TemperedSMC, key) -> tuple[Whitening, Bool[Array, ""]]:
     """The whitening, and whether draws from the prior have an infinite loss."""
     whitening = whiten(setup.model.kernel, setup.x, Subspace(setup.landmarks, rank))
@@ -147,7 +148,7 @@ def _at(target: Target, temperature, wall) -> Target:
     )
 
 
-@eqx.filter_jit
+@filter_jit
 def _run(setup: Setup, whitening: Whitening, wall, method: TemperedSMC, key) -> _Run:
     """One run, up to temperature one or the most temperatures."""
     full = target_of(setup, whitening)

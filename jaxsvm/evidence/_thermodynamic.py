@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._options import check_number
+from .._programs import filter_jit
 from .._progress import Progress
 from ..sampling._chains import Chains, draw, mean_curvature, warm_up
 from ..sampling._diagnostics import check_whitening
@@ -147,7 +148,7 @@ def _length_of_piece(temperatures: int) -> int:
     )
 
 
-@eqx.filter_jit
+@filter_jit
 def _at_prior(setup: Setup, rank: int, method: Thermodynamic, key):
     """The whitening, chains that are draws from the prior, and the losses of exact draws."""
     whitening = whiten(setup.model.kernel, setup.x, Subspace(setup.landmarks, rank))
@@ -171,7 +172,7 @@ def _at_prior(setup: Setup, rank: int, method: Thermodynamic, key):
     return whitening, Chains(b, curvature, jnp.log(jnp.asarray(size, dtype))), losses
 
 
-@eqx.filter_jit
+@filter_jit
 def _climb(
     setup: Setup,
     whitening: Whitening,

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._parameters import unfreeze
+from .._programs import jit
 from .._results import RESULTS
 from ..criteria._base import AbstractCriterion, evaluation
 from ..criteria._determinant import log_determinant
@@ -205,7 +206,7 @@ def _energy(matching: Matching, sites: Sites, cavities, dual):
     return whole + weights @ (matching.average(cavities).log_value - of_sites)
 
 
-@jax.jit
+@jit
 def _expectation_propagation(model, x, y, weights, start, limits) -> ExpectationPropagationFit:
     gram = model.kernel.matrix(x, x, same=True)
     matching, sites, found = solve_sites(model, gram, y, weights, start, limits)

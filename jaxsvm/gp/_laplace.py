@@ -3,11 +3,11 @@
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._parameters import unfreeze
+from .._programs import jit
 from ..criteria import LaplaceEvidence
 from ..criteria._base import AbstractFitCriterion, evaluation
 from ..fit import Fit, as_data, fit
@@ -120,7 +120,7 @@ def left_out_of_fit(
     return LeftOut(mean, variance, average.log_value)
 
 
-@jax.jit
+@jit
 def _laplace(fit: Fit) -> LaplaceFit:
     gram = fit.model.kernel.matrix(fit.x, fit.x, same=True)
     curvature = _EVIDENCE.curvature(fit)

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._parameters import unfreeze
+from .._programs import jit
 from .._results import RESULTS
 from ..fit import as_data
 from ..machine import KernelMachine
@@ -148,7 +149,7 @@ def left_out_of(
     return LeftOut(mean, variance, spread.log_value)
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jit, static_argnums=0)
 def _mean_field(method, model, x, y, weights, start, limits) -> MeanFieldFit:
     gram = model.kernel.matrix(x, x, same=True)
     equations, step, solved = solve_mean_field(model, gram, y, weights, start, limits, method)

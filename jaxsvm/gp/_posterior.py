@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from .._errors import as_points, is_traced
 from .._parameters import unfreeze
+from .._programs import jit
 from .._results import RESULTS, raise_on_failure
 from .._roots import safe_root
 from ..fit import as_predictions
@@ -137,14 +138,14 @@ def raise_if_failed(posterior, throw: bool):
     return eqx.tree_at(lambda tree: tree.dual, posterior, dual)
 
 
-@jax.jit
+@jit
 def _latent(kernel, known, x, dual, response):
     cross = kernel.matrix(x, known, same=False)
     variance = kernel.diagonal(x) - jnp.sum((cross @ response) * cross, axis=1)
     return cross @ dual, safe_root(variance)
 
 
-@jax.jit
+@jit
 def _probability(loss, mean, deviation):
     one = jnp.ones_like(mean)
     yes, no = (averaged(loss, label, mean, deviation**2).log_value for label in (one, -one))

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 
 from .._errors import plain
 from .._parameters import unfreeze
+from .._programs import jit
 from ..criteria import AbstractCriterion
 from ..criteria._base import is_usable, prepare
 from ..machine import KernelMachine
@@ -112,7 +113,7 @@ def _ends(models, first, second, kind) -> tuple[KernelMachine, KernelMachine]:
     return start, end
 
 
-@jax.jit
+@jit
 def _values(criterion, start, end, x, y, weights, positions):
     def value_at(position):
         # in this form exact at both ends

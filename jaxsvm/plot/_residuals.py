@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from matplotlib.axes import Axes
 
 from .._errors import as_targets, plain
+from .._programs import jit
 from ..calibration import as_posterior
 from ..sampling._predictive import AbstractPredictive, Components, noisy
 from ._figure import one_axes
@@ -48,7 +49,7 @@ def residuals(
 
     reach = max(1.05 * farthest, 4.0)
     ticks = np.linspace(-reach, reach, _RESOLUTION)
-    noise = deviation * np.asarray(_density(parts, deviation * ticks))
+    noise = deviation * np.asarray(_density(parts, jnp.asarray(deviation * ticks)))
 
     ax = one_axes(ax)
     edges = np.linspace(-farthest, farthest, count + 1)
@@ -75,13 +76,13 @@ def residuals(
     return ax
 
 
-@jax.jit
+@jit
 def _deviation(parts: Components) -> Float[Array, ""]:
     """The standard deviation of the noise, over all components."""
     return jnp.sqrt(parts.shares @ jax.vmap(lambda loss: loss.noise_variance)(parts.losses))
 
 
-@jax.jit
+@jit
 def _density(parts: Components, sizes: Float[Array, " t"]) -> Float[Array, " t"]:
     """The density of noise of these sizes, over all components."""
     sizes = sizes.astype(parts.means.dtype)

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._options import check_count
 from .._parameters import unfreeze
+from .._programs import filter_jit, jit
 from .._progress import Progress
 from .._results import FitError
 from .._threads import map_in_threads
@@ -254,7 +255,7 @@ _log_density.defvjp(
 )
 
 
-@jax.jit
+@jit
 def _begin(task: _Task, model) -> _Chain:
     state = first_state(model, lambda position: _log_density(position, task))
     flat, _ = ravel_pytree(model)
@@ -272,7 +273,7 @@ def _start_averaging(step_size, dtype):
     )
 
 
-@eqx.filter_jit
+@filter_jit
 def _advance(task: _Task, chain: _Chain, key, first, length, adapting, integration_steps: int):
     """So many transitions, up to `_CHUNK`, numbered from `first`; with their number in `length`."""
     dtype = chain.inverse_mass.dtype

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from .._errors import as_points
 from .._parameters import free_parameters, unfreeze
+from .._programs import filter_jit
 from ..criteria import LaplaceEvidence
 from ..criteria._base import is_usable
 from ..fit import as_predictions, fit_gram
@@ -148,7 +149,7 @@ class HyperPosterior(eqx.Module):
         return _mean_prediction(models, self.evidence, *data, points, rule)
 
 
-@eqx.filter_jit
+@filter_jit
 def _mean_prediction(models, evidence, x, y, weights, points, rule: str | None):
     def one(model):
         model = unfreeze(model)

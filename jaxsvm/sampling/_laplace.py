@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 from .._errors import as_points, is_traced
 from .._lapack import cholesky, solve_triangular
 from .._parameters import unfreeze
+from .._programs import jit
 from .._results import FitError, raise_on_failure
 from .._roots import safe_root
 from ..criteria import LaplaceEvidence
@@ -215,7 +216,7 @@ def _rows(curvature) -> Int[Array, " r"]:
     return jnp.asarray(np.pad(chosen, (0, count - len(chosen)), constant_values=examples))
 
 
-@partial(jax.jit, static_argnames="nonconvex")
+@partial(jit, static_argnames="nonconvex")
 def _factorize(kernel, x, curvature, rows, nonconvex):
     root = safe_root(curvature.at[rows].get(mode="fill", fill_value=0))
     known = x.at[rows].get(mode="clip")
@@ -243,7 +244,7 @@ def _half(root, factor, covariances):
     return solve_triangular(factor, root[:, None] * covariances)
 
 
-@jax.jit
+@jit
 def _deviation(kernel, known, x, rows, root, factor, correction) -> Float[Array, " m"]:
     if correction is None:
         some = kernel.matrix(x, known.at[rows].get(mode="clip"), same=False).T

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._errors import as_points
 from .._parameters import unfreeze
+from .._programs import jit
 from ..fit import as_predictions
 from ..machine import KernelMachine
 from ._chains import Averages, Chains, Traces
@@ -141,6 +141,6 @@ def _spread(count: int) -> np.ndarray:
     return ndtri((order + 0.5) / count)
 
 
-@jax.jit
+@jit
 def _features(whitening, kernel, points):
     return whitening.features(kernel, points)

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._errors import as_targets, is_traced
+from .._programs import jit
 from .._quadrature import panels
 from ..losses import AbstractLoss, AbstractRegression
 from ..losses._piecewise import AbstractResidual
@@ -194,14 +195,14 @@ def _of_each(function, deviations) -> Any:
     return jax.vmap(function, in_axes=(0, None if deviations is None else 0, 0))
 
 
-@jax.jit
+@jit
 def _total(losses, shares, deviation):
     count = shares.shape[0]  # a loss may have no parameters to tell it by
     variances = jax.vmap(lambda loss: loss.noise_variance, axis_size=count)(losses)
     return jnp.sqrt(deviation**2 + shares @ variances.astype(deviation.dtype))
 
 
-@jax.jit
+@jit
 def _quantiles(parts: Components, levels):
     reach = jnp.max(jax.vmap(lambda loss: jnp.max(_knots(loss, parts.means.dtype)))(parts.losses))
 
@@ -225,7 +226,7 @@ def _quantiles(parts: Components, levels):
     return _over_points(parts, one).T
 
 
-@jax.jit
+@jit
 def _cumulatives(parts: Components, targets):
     def one(means, deviations, target):
         each = _of_each(_cumulative, deviations)
@@ -234,7 +235,7 @@ def _cumulatives(parts: Components, targets):
     return _over_points(parts, one, targets)
 
 
-@jax.jit
+@jit
 def _log_densities(parts: Components, targets):
     def one(means, deviations, target):
         logs = _of_each(_log_density, deviations)(parts.losses, deviations, target - means)

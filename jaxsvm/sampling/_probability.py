@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._programs import jit
 from .._quadrature import panels
 from .._roots import safe_root
 from ..losses import AbstractLoss, FlipNoise, Probit, Trigonometric
@@ -75,7 +76,7 @@ def probability(
     )
 
 
-@partial(jax.jit, static_argnames="weighted")
+@partial(jit, static_argnames="weighted")
 def _mixture(loss, means, variances, weighted):
     components, points = means.shape
     if variances is None:

@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +9,7 @@ from jaxtyping import Array, Float
 
 from .._options import check_count
 from .._parameters import unfreeze
+from .._programs import filter_jit
 from .._progress import Progress
 from ..fit import as_data
 from ..machine import KernelMachine
@@ -137,19 +137,19 @@ def target_of(setup: Setup, whitening: Whitening) -> Target:
     return Target(setup.model.loss, whitening.factor, setup.y, setup.weights)
 
 
-@eqx.filter_jit
+@filter_jit
 def begin(setup: Setup, rank: int, method: Method, chains: int) -> tuple[Whitening, Chains]:
     """The whitening, and all chains at the mode."""
     whitening = whiten(setup.model.kernel, setup.x, Subspace(setup.landmarks, rank))
     return whitening, start_chains(target_of(setup, whitening), method, chains)
 
 
-@eqx.filter_jit
+@filter_jit
 def _warm_up(setup, whitening, method, state, key, draws) -> Chains:
     return warm_up(target_of(setup, whitening), method, state, key, draws)
 
 
-@eqx.filter_jit
+@filter_jit
 def _draw(setup, whitening, method, state, key, draws, keep):
     return draw(target_of(setup, whitening), method, state, key, draws, keep)
 

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from .._lapack import eigh
 from .._parameters import unfreeze
+from .._programs import jit
 from ..kernels import AbstractKernel
 
 CHOICES = ("random", "kmeans++", "pivoted")
@@ -189,7 +190,7 @@ def choose_landmarks(model: Any, x: Float[Array, "n d"], count: int, choice: str
     return jnp.sort(_greedy_landmarks(unfreeze(model).kernel, x, count, choice, key))
 
 
-@partial(jax.jit, static_argnums=(2, 3))
+@partial(jit, static_argnums=(2, 3))
 def _greedy_landmarks(kernel, x, count, choice, key):
     variances = kernel.diagonal(x)
 

@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -10,6 +9,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 from .._parameters import put_in
+from .._programs import filter_jit
 from .._results import RESULTS
 from ..criteria._base import AbstractCriterion, Evaluation, is_usable
 from ..machine import KernelMachine
@@ -94,7 +94,7 @@ class WalkState(NamedTuple):
     sizes: Float[Array, " p"]
 
 
-@eqx.filter_jit
+@filter_jit
 def begin(task: Task, optimizer, model: KernelMachine, key) -> State:
     """The state of a start before its first step."""
     dtype = task.x.dtype
@@ -119,7 +119,7 @@ def _evaluate(task: Task, model, memory):
     return task.criterion.evaluate(model, task.x, task.y, task.weights, memory)
 
 
-@eqx.filter_jit
+@filter_jit
 def is_constant(task: Task, model: KernelMachine) -> Bool[Array, ""]:
     """Whether a small step changes nothing: that is no optimum, but a criterion without a slope."""
     moved = jax.tree.map(lambda leaf: leaf + _SMALL_STEP, model)
@@ -283,13 +283,13 @@ def _improve(rules: Rules, state: State, value, validation) -> Best:
     )
 
 
-@eqx.filter_jit
+@filter_jit
 def advance(task: Task, optimizer, rules: Rules, steps: int, state: State) -> tuple[State, Row]:
     """Several steps of one start, and no more than the task allows; rows after its end are of no meaning."""
     return _advance(task, optimizer, rules, steps, state)
 
 
-@eqx.filter_jit
+@filter_jit
 def advance_all(task: Task, optimizer, rules: Rules, steps: int, states: State):
     """Several steps of all starts in lockstep."""
     return jax.vmap(lambda state: _advance(task, optimizer, rules, steps, state))(states)

@@ -10,6 +10,7 @@ from scipy.special import logit
 
 from .. import gp, kernels
 from .._parameters import free_parameters, freeze, parameters, replace, unfreeze
+from .._programs import jit
 from .._results import RESULTS
 from ..criteria import LaplaceEvidence, linear_response
 from ..evidence import Ascent, evidence_ascent, log_evidence
@@ -147,12 +148,12 @@ def decision_values(fitted: Fit, points: np.ndarray) -> np.ndarray:
     return np.asarray(_decision(kernel, fitted.x, fitted.dual, fitted.offset, jnp.asarray(points)))
 
 
-@jax.jit
+@jit
 def _decision(kernel, known, dual, offset, points):
     return kernel.matrix(points, known, same=False) @ dual + offset
 
 
-@jax.jit
+@jit
 def _fit_and_leave_out(model: KernelMachine, x, y, weights):
     gram = model.kernel.matrix(x, x, same=True)
     fitted = fit_gram(model, gram, x, y, weights, options=_OPTIONS)

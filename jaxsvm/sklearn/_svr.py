@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import regression
 from .._parameters import free_parameters, freeze, frozen, parameters, unfreeze
+from .._programs import jit
 from ..criteria import LaplaceEvidence, linear_response
 from ..fit import fit
 from ..kernels import AbstractKernel, Constant
@@ -279,7 +280,7 @@ def _of_family(family: Any, model: KernelMachine) -> KernelMachine:
     return freeze(changed, *(name for name in frozen(model) if name.startswith("kernel")))
 
 
-@jax.jit
+@jit
 def _left_out(fitted):
     gram = fitted.model.kernel.matrix(fitted.x, fitted.x, same=True)
     return linear_response(gram, fitted)

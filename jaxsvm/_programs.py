@@ -1,0 +1,188 @@
+"""Compiled programs that are dropped before a process has too many of them.
+
+On a CPU a program takes up to a thousand memory maps, of which Linux allows a process 65,530 by default
+(`vm.max_map_count`). At the limit the next compilation ends the process. So `jit` and `filter_jit` keep the
+programs of each combination of shapes apart, and before they compile another one, `make_room` drops those
+least recently used once half of the limit is taken. A program that is needed again is compiled again.
+"""
+
+import functools
+import gc
+import inspect
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from ._errors import is_traced
+from ._process import require_own_process
+
+_MAPS = Path("/proc/self/maps")
+_LIMIT = Path("/proc/sys/vm/max_map_count")
+_FULL, _ENOUGH = 1 / 2, 1 / 3  # of the limit: when to drop programs, and when to stop
+_PORTION = 1 / 4  # of all programs, dropped between two counts
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Key = tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]  # a function, and shapes
+
+
+class _Programs:
+    """One jitted function for each function and combination of shapes, least recently used first."""
+
+    def __init__(self):
+        self._known: OrderedDict[_Key, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, key: _Key) -> Any | None:
+        """The jitted function of a key, now the most recently used, if there is one."""
+        with self._lock:
+            found = self._known.get(key)
+            if found is not None:
+                self._known.move_to_end(key)
+            return found
+
+    def add(self, key: _Key, jitted: Any) -> Any:
+        """The jitted function of a key: this one, or what another thread has added in the meantime."""
+        with self._lock:
+            return self._known.setdefault(key, jitted)
+
+    def of(self, function: Callable[..., Any]) -> list[Any]:
+        """All jitted functions of a function."""
+        with self._lock:
+            return [jitted for key, jitted in self._known.items() if key[0] is function]
+
+    def drop_oldest(self, share: float) -> int:
+        """Drop a share of all jitted functions; return how many were dropped.
+
+        A program that another thread runs stays until it has ended: the call holds a reference.
+        """
+        with self._lock:
+            count = math.ceil(share * len(self._known))
+            dropped = [self._known.popitem(last=False)[1] for _ in range(count)]
+        for jitted in dropped:
+            jitted.clear_cache()
+        return count
+
+
+_PROGRAMS = _Programs()
+_ROOM = threading.Lock()
+
+
+def jit(function: _Function, **options: Any) -> _Function:
+    """`jax.jit` for functions of modules, with programs that `make_room` can drop shape by shape.
+
+    **Arguments:** `function`, a pure one; `options`, as for `jax.jit`.
+
+    **Returns:** the compiled function.
+    """
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        require_own_process()
+        arrays = [leaf for leaf in jax.tree.leaves((args, kwargs)) if eqx.is_array(leaf)]
+        return _jitted(function, function, arrays, options)(*args, **kwargs)
+
+    return cast(_Function, call)
+
+
+def filter_jit(function: _Function) -> _Function:
+    """The same as `equinox.filter_jit`: arrays are traced, and whatever else is in the arguments is static.
+
+    **Arguments:** `function`, a pure one that returns arrays.
+
+    **Returns:** the compiled function, which returns when its arrays are ready.
+    """
+
+    @functools.wraps(function)
+    def run(arrays, static):
+        structure, others = static
+        leaves = [
+            other if array is None else array for array, other in zip(arrays, others, strict=True)
+        ]
+        args, kwargs = jax.tree.unflatten(structure, leaves)
+        return function(*args, **kwargs)
+
+    # what `wraps` says of the arguments is not true of `run`
+    del run.__wrapped__
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        require_own_process()
+        leaves, structure = jax.tree.flatten((args, kwargs))
+        arrays = [leaf if eqx.is_array(leaf) else None for leaf in leaves]
+        others = tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves)
+        given = [array for array in arrays if array is not None]
+        jitted = _jitted(function, run, given, {"static_argnums": 1})
+        return jax.block_until_ready(jitted(arrays, (structure, others)))
+
+    return cast(_Function, call)
+
+
+def _jitted(
+    function: Callable[..., Any],
+    run: Callable[..., Any],
+    arrays: list[Any],
+    options: dict[str, Any],
+) -> Any:
+    """What runs a function, jitted for arguments of these shapes alone."""
+    key = function, tuple(np.shape(array) for array in arrays)
+    found = _PROGRAMS.find(key)
+    if found is not None:
+        return found
+    if not is_traced(*arrays):  # a function inside another is no program of its own
+        make_room()
+
+    @functools.wraps(run)  # a new function: JAX keeps the programs of each function together
+    def own(*args, **kwargs):
+        return run(*args, **kwargs)
+
+    return _PROGRAMS.add(key, jax.jit(own, **options))
+
+
+def make_room() -> None:
+    """Drop programs, least recently used first, if the process nears its limit of memory maps.
+
+    If that does not help, the maps belong to programs compiled elsewhere, and `jax.clear_caches` drops
+    those too. Elsewhere than on Linux this does nothing.
+    """
+    limit = _limit()
+    if limit is None or not _ROOM.acquire(blocking=False):  # another thread is at it
+        return
+    try:
+        if count_maps() <= _FULL * limit:
+            return
+        while _PROGRAMS.drop_oldest(_PORTION):
+            gc.collect()  # programs are parts of cycles
+            if count_maps() <= _ENOUGH * limit:
+                return
+        jax.clear_caches()
+        gc.collect()
+    finally:
+        _ROOM.release()
+
+
+def programs_of(function: Callable[..., Any]) -> list[Any]:
+    """The jitted functions, one for each combination of shapes, of what `jit` or `filter_jit` returned."""
+    return _PROGRAMS.of(inspect.unwrap(function))
+
+
+def count_maps() -> int:
+    """The number of memory maps of this process; zero where that is not known."""
+    try:
+        return _MAPS.read_bytes().count(b"\n")
+    except OSError:
+        return 0
+
+
+@functools.cache
+def _limit() -> int | None:
+    try:
+        return int(_LIMIT.read_text())
+    except (OSError, ValueError):
+        return None

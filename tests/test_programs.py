@@ -1,0 +1,151 @@
+"""Compiled programs are dropped before the process has too many memory maps."""
+
+import sys
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from compilations import compilations
+
+import jaxsvm as jsvm
+from jaxsvm import _programs
+from jaxsvm._programs import count_maps, filter_jit, jit, make_room, programs_of
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere maps are not counted")
+
+
+@jit
+def rolling(x):
+    """Some dozens of maps: no two of its loops can become one."""
+    for shift in range(1, 20):
+        x = jnp.cumsum(jnp.sort(jnp.sin(x + shift)))
+    return x
+
+
+@filter_jit
+def repeated(x, times: int, name: str):
+    return {name: x * times}
+
+
+def shapes_of(function):
+    """In the order in which they would be dropped."""
+    known = _programs._PROGRAMS._known
+    return [shapes[0] for wrapped, shapes in known if wrapped is function.__wrapped__]
+
+
+@pytest.fixture
+def room_for(monkeypatch):
+    """Sets how many more maps the process may have before programs are dropped."""
+    make_room()
+
+    def limit(more: int) -> int:
+        full = count_maps() + more
+        monkeypatch.setattr(_programs, "_limit", lambda: full / _programs._FULL)
+        # programs of the tests before make many of these maps
+        monkeypatch.setattr(_programs, "_ENOUGH", (full - more / 2) * _programs._FULL / full)
+        return full
+
+    return limit
+
+
+@on_linux
+def test_the_maps_of_a_process_stay_below_the_limit(room_for):
+    rolling(jnp.ones(3))
+    before = count_maps()
+    rolling(jnp.ones(4))
+    each = count_maps() - before
+    assert each > 20
+    full = room_for(4 * each)
+    for size in range(5, 20):
+        rolling(jnp.ones(size))
+        assert count_maps() < full + 3 * each
+    assert 1 < len(programs_of(rolling)) < 12
+
+
+@on_linux
+def test_the_least_recently_used_program_goes_first(room_for):
+    room_for(10**6)
+    for size in (103, 104, 105, 106):
+        rolling(jnp.ones(size))
+    rolling(jnp.ones(103))
+    known = [shape for shape in shapes_of(rolling) if shape[0] > 100]
+    assert known == [(104,), (105,), (106,), (103,)]
+    while (104,) in shapes_of(rolling):
+        _programs._PROGRAMS.drop_oldest(0.01)
+    assert (103,) in shapes_of(rolling)
+
+
+@on_linux
+def test_results_are_the_same_after_programs_were_dropped(monkeypatch):
+    x = np.linspace(-1, 1, 24).reshape(12, 2)
+    y = np.where(x[:, 0] > 0.1, 1.0, -1.0)
+    model = jsvm.KernelMachine(jsvm.kernels.RBF(1.0), jsvm.losses.Hinge(1.0))
+    dual = jsvm.fit(model, x, y).dual
+    monkeypatch.setattr(_programs, "_limit", lambda: 0)
+    make_room()  # which drops everything, programs of JAX's own included
+    monkeypatch.undo()
+    fit = jsvm.fit.__globals__["_fit"]
+    assert compilations(fit) == 0
+    np.testing.assert_array_equal(jsvm.fit(model, x, y).dual, dual)
+    assert compilations(fit) == 1
+
+
+def test_programs_can_be_dropped_while_threads_run_them():
+    sizes, expected = range(50, 53), {}
+    for size in sizes:
+        expected[size] = np.asarray(rolling(jnp.ones(size)))
+    failures, ended = [], threading.Event()
+
+    def run(size):
+        try:
+            for _ in range(20):
+                np.testing.assert_array_equal(rolling(jnp.ones(size)), expected[size])
+        except Exception as error:
+            failures.append(error)
+
+    def drop():
+        while not ended.is_set():
+            _programs._PROGRAMS.drop_oldest(1.0)
+
+    threads = [threading.Thread(target=run, args=(size,)) for size in sizes]
+    dropping = threading.Thread(target=drop)
+    for thread in (*threads, dropping):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ended.set()
+    dropping.join()
+    assert not failures
+
+
+def test_arrays_are_traced_and_all_else_is_static():
+    before = compilations(repeated)
+    for value in (1.0, 2.0):
+        np.testing.assert_array_equal(
+            repeated(jnp.full(2, value), 3, name="a")["a"], [3 * value] * 2
+        )
+    assert compilations(repeated) == before + 1
+    np.testing.assert_array_equal(repeated(np.ones(2), 3, name="a")["a"], [3.0, 3.0])
+    assert len(programs_of(repeated)) == 1
+    assert list(repeated(jnp.ones(2), 3, name="b")) == ["b"]
+
+
+def test_compiled_functions_can_be_transformed():
+    x = jnp.linspace(0.1, 1.0, 4)
+
+    def total(x):
+        return jnp.sum(repeated(x, 2, "twice")["twice"] ** 2) + rolling(x)[0]
+
+    slope = jax.grad(total)(x)
+    np.testing.assert_allclose(slope, jax.jit(jax.grad(total))(x), rtol=1e-10)
+    np.testing.assert_allclose(jax.vmap(total)(jnp.stack([x, x])), [total(x)] * 2, rtol=1e-10)
+
+
+def test_nothing_is_dropped_where_there_is_no_limit(monkeypatch):
+    rolling(jnp.ones(3))
+    monkeypatch.setattr(_programs, "_limit", lambda: None)
+    monkeypatch.setattr(_programs, "count_maps", lambda: 10**9)
+    make_room()
+    assert compilations(rolling) > 0
