@@ -16,7 +16,7 @@ from ._options import check_count, check_number
 from ._parameters import unfreeze
 from ._programs import jit
 from ._results import RESULTS, raise_on_failure
-from .kernels import covariance_defect, is_covariance, is_user_defined
+from .kernels import AbstractKernel, covariance_defect, is_covariance, is_user_defined
 from .losses import AbstractLoss, AbstractPiecewise
 from .losses._piecewise import weighted_bound
 from .machine import KernelMachine
@@ -68,7 +68,7 @@ class Fit(eqx.Module):
         **Returns:** one value for each point.
         """
         points = as_points(x, self.x)
-        return self.model.kernel.cross(points, self.x) @ self.dual + self.offset
+        return decide(unfreeze(self.model.kernel), self.x, self.dual, self.offset, points)
 
     def predict(self, x: Any) -> Float[Array, " m"]:
         """Labels -1 and +1 of new points, or for a regression loss their targets.
@@ -98,6 +98,18 @@ class Fit(eqx.Module):
     def message(self) -> str:
         """What `result` means; for a batch, the meaning of its worst member."""
         return RESULTS(int(np.max(np.asarray(self.result)))).message
+
+
+@jit
+def decide(
+    kernel: AbstractKernel,
+    known: Float[Array, "n d"],
+    dual: Float[Array, " n"],
+    offset: Float[Array, ""],
+    points: Float[Array, "m d"],
+) -> Float[Array, " m"]:
+    """The latent function of a fit at points that have been checked, as one program."""
+    return kernel.matrix(points, known, same=False) @ dual + offset
 
 
 def as_predictions(loss: AbstractLoss, latent: Float[Array, " m"]) -> Float[Array, " m"]:

@@ -36,6 +36,7 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
         ("benchmarks/solve.py", ["--quick"], "geometric mean of the ratios"),
         ("benchmarks/criteria.py", ["--quick"], "GridSearchCV of SVC"),
         ("benchmarks/evidence.py", ["--quick"], "Effective draws"),
+        ("benchmarks/soak.py", ["--quick"], "most in the first 1: "),
         ("regression.py", [], "intervals of 50 % and 95 % hold"),
         ("benchmarks/regression.py", ["--quick"], "Coverage of 95 % intervals"),
         (

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from compilations import compilations
+from compilations import compilations, programs_so_far
 
 import jaxsvm as jsvm
-from jaxsvm import _programs
+from jaxsvm import _programs, sklearn
 from jaxsvm._programs import count_maps, filter_jit, jit, make_room, programs_of
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere maps are not counted")
@@ -149,3 +149,39 @@ def test_nothing_is_dropped_where_there_is_no_limit(monkeypatch):
     monkeypatch.setattr(_programs, "count_maps", lambda: 10**9)
     make_room()
     assert compilations(rolling) > 0
+
+
+def test_a_decision_is_one_program():
+    x = np.linspace(-1, 1, 24).reshape(12, 2)
+    y = np.where(x[:, 0] > 0.1, 1.0, -1.0)
+    model = jsvm.KernelMachine(jsvm.kernels.RBF(1.0) + 0.1, jsvm.losses.Hinge(1.0))
+    fitted = jsvm.fit(model, x, y)
+    points = jnp.ones((17, 2))
+    before = programs_so_far()
+    fitted.decision(points)
+    assert programs_so_far() == before + 1
+
+
+@pytest.mark.parametrize(
+    "estimator, program",
+    [
+        (sklearn.BayesianSVC, "_binary._fit_and_leave_out"),
+        (sklearn.BayesianSVR, "_svr._left_out"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:the search for hyperparameters")
+def test_estimators_share_programs(estimator, program):
+    """Between a common lengthscale and one for each input, and between numbers of examples nearby."""
+    file, name = program.split(".")
+    function = getattr(getattr(sklearn, file), name)
+    random = np.random.default_rng(0)
+    x = random.normal(size=(30, 2))
+    y = np.where(x[:, 0] + 0.3 * random.normal(size=30) > 0, 1.0, -1.0)
+    before = compilations(function)
+    estimator(max_iter=2).fit(x, y)
+    assert compilations(function) == before + 1
+    programs = programs_so_far()
+    estimator(max_iter=2).fit(x[:-1], y[:-1])
+    assert compilations(function) == before + 1
+    # a posterior is factorized for the examples with a curvature
+    assert programs_so_far() <= programs + 3

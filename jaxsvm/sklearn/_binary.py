@@ -14,7 +14,7 @@ from .._programs import jit
 from .._results import RESULTS
 from ..criteria import LaplaceEvidence, linear_response
 from ..evidence import Ascent, evidence_ascent, log_evidence
-from ..fit import Fit, fit_gram, require_success
+from ..fit import Fit, decide, fit_gram, require_success
 from ..kernels import AbstractKernel
 from ..losses import Probit
 from ..machine import KernelMachine
@@ -142,15 +142,23 @@ def with_lengthscales(kernel: AbstractKernel, found: Any, inputs: int) -> Abstra
     return replace(wide, {name: values[name] for name in names})
 
 
+def one_lengthscale_each(model: KernelMachine, inputs: int) -> KernelMachine:
+    """The same machine, all parameters free, with a common lengthscale repeated for each input.
+
+    So machines with a common lengthscale are fitted by the program of those with one for each input.
+    """
+
+    def repeated(path, leaf):
+        common = getattr(path[-1], "name", "") == "log_lengthscale" and np.ndim(leaf) == 0
+        return jnp.asarray(np.full(inputs, leaf)) if common else leaf
+
+    return jax.tree_util.tree_map_with_path(repeated, unfreeze(model))
+
+
 def decision_values(fitted: Fit, points: np.ndarray) -> np.ndarray:
     """The latent function of a fit, compiled once for all values of its hyperparameters."""
     kernel = unfreeze(fitted.model.kernel)
-    return np.asarray(_decision(kernel, fitted.x, fitted.dual, fitted.offset, jnp.asarray(points)))
-
-
-@jit
-def _decision(kernel, known, dual, offset, points):
-    return kernel.matrix(points, known, same=False) @ dual + offset
+    return np.asarray(decide(kernel, fitted.x, fitted.dual, fitted.offset, jnp.asarray(points)))
 
 
 @jit
@@ -161,6 +169,12 @@ def _fit_and_leave_out(model: KernelMachine, x, y, weights):
     return fitted, linear_response(gram, fitted), evidence
 
 
+def _for_fits(settings: Settings, model: KernelMachine, every: Examples) -> KernelMachine:
+    if isinstance(settings.kernel, str):
+        return one_lengthscale_each(model, every.x.shape[1])
+    return unfreeze(model)  # the inputs of a user's kernel are not always those of the examples
+
+
 def _by_fits(settings: Settings, kernel, chosen: Examples, every: Examples, key) -> Binary:
     """Minimize a criterion of fits; a sigmoid of leave-one-out values gives the log odds."""
     method = METHODS[settings.method]
@@ -169,9 +183,8 @@ def _by_fits(settings: Settings, kernel, chosen: Examples, every: Examples, key)
         model = freeze(model, "kernel.variance")  # C does the same
     lengthscale = "kernel.lengthscale" if method.offset else "kernel.left.lengthscale"
     search = _select(settings, model, chosen, method.criterion(lengthscale), key)
-    fitted, left_out, evidence = _fit_and_leave_out(
-        unfreeze(search.model), *map(jnp.asarray, every)
-    )
+    machine = _for_fits(settings, search.model, every)
+    fitted, left_out, evidence = _fit_and_leave_out(machine, *map(jnp.asarray, every))
     fitted = require_success(dataclasses.replace(fitted, model=search.model))
     left_out = np.asarray(left_out)
     sigmoid = fit_sigmoid(left_out, every.y, every.weights)
@@ -185,7 +198,9 @@ def _by_mean_field(settings: Settings, kernel, chosen: Examples, every: Examples
     """Minimize the log loss of naive mean field theory's leave-one-out; its posterior predicts."""
     model = freeze(KernelMachine(kernel + 0.1, Probit()), "loss")
     search = _select(settings, model, chosen, _LEFT_OUT, key)
-    posterior = gp.mean_field(search.model, *every[:2], weights=every.weights)
+    machine = _for_fits(settings, search.model, every)
+    posterior = gp.mean_field(machine, *every[:2], weights=every.weights)
+    posterior = dataclasses.replace(posterior, model=search.model)
     value = float(search.value)
     score, relevance = value * every.weights.sum(), relevances(search.model, every.x.shape[1])
     return Binary(posterior, None, search, value, None, score, relevance)

@@ -1,5 +1,6 @@
 """Support vector regression with error bars, without a hyperparameter to set."""
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -8,7 +9,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .. import regression
-from .._parameters import free_parameters, freeze, frozen, parameters, unfreeze
+from .._parameters import free_parameters, freeze, frozen, parameters
 from .._programs import jit
 from ..criteria import LaplaceEvidence, linear_response
 from ..fit import fit
@@ -21,7 +22,7 @@ from ..sampling import LaplacePosterior, laplace
 from ..selection import Selection, select
 from ..selection._types import stack
 from ._base import AbstractEstimator, relevances, required
-from ._binary import KERNELS
+from ._binary import KERNELS, one_lengthscale_each
 from ._data import as_numpy, padded, padded_points, subset
 from ._pieces import in_pieces
 
@@ -236,8 +237,9 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
                 self._keeper,
                 f"relevance {ard}",
             )
-        fitted = fit(search.model, *every[:2], weights=every[2])
-        left_out = np.asarray(_left_out(unfreeze(fitted)))
+        fitted = fit(one_lengthscale_each(search.model, x.shape[1]), *every[:2], weights=every[2])
+        left_out = np.asarray(_left_out(fitted))
+        fitted = dataclasses.replace(fitted, model=search.model)
         total = every[2].sum()
         score = total * np.log(every[2] @ np.abs(every[1] - left_out) / total)
         loss: Any = search.model.loss
