@@ -9,9 +9,10 @@ import pytest
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 
 PREPARE = """
-import os, sys, warnings
+import os, signal, warnings
 import numpy as np
 import jaxsvm as jsvm
+os.register_at_fork(after_in_child=lambda: signal.alarm(60))  # ends a child that waits for ever
 warnings.simplefilter("ignore")  # JAX warns of the fork itself
 x = np.linspace(-1, 1, 24).reshape(12, 2)
 y = np.where(x[:, 0] > 0.1, 1.0, -1.0)
