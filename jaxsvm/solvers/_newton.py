@@ -122,6 +122,7 @@ def solve_smooth(problem: Problem, start: Start, options: Options) -> Solution:
     # a start behind the wall of an infinite loss is no start
     possible = jnp.isfinite(jnp.sum(weighted(loss.value(y, latent))))
     beta, offset, latent = (jnp.where(possible, v, 0.0) for v in (beta, offset, latent))
+    endless = jnp.array(jnp.inf, dtype)
     last = jax.lax.while_loop(
         unfinished,
         body,
@@ -130,7 +131,7 @@ def solve_smooth(problem: Problem, start: Start, options: Options) -> Solution:
             offset=offset,
             latent=latent,
             best=(beta, offset),
-            verdict=Verdict(*[jnp.array(jnp.inf, dtype)] * 3, jnp.array(False)),
+            verdict=Verdict(endless, endless, endless, jnp.array(False)),
             iterations=jnp.array(0),
             stalls=jnp.array(0),
             sound=jnp.array(True),

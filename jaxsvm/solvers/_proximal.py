@@ -98,14 +98,14 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
         return jnp.where(stiffest >= 10 * step, 0.0, step).astype(dtype)
 
     def judge(point, errors=None):
-        return judge_piecewise(problem, options, *point, errors)
+        return judge_piecewise(problem, options, point.beta, point.offset, point.latent, errors)
 
     def is_free(beta):
         magnitude = jnp.abs(beta)
         inside = magnitude < bound
         return inside & (magnitude > 0) if loss.has_flat_zone else inside
 
-    def keep_best(state, verdict, allowed=True):
+    def keep_best(state, verdict, allowed):
         """The better of the best point so far and the one reached."""
         better = allowed & (verdict.largest_gap < state.verdict.largest_gap)
         better |= allowed & verdict.is_solution
@@ -155,7 +155,7 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
             (verdict.largest_gap < 0.5 * state.verdict.largest_gap)
             | (verdict.residual < 0.5 * state.residual)
         )
-        better, state = keep_best(state, verdict)
+        better, state = keep_best(state, verdict, jnp.array(True))
         factor = jnp.where(state.stage_steps <= 2, 0.01, 0.1)
         step = jnp.where(stuck, jnp.maximum(10 * state.step, long_step), factor * state.step)
         return state._replace(
