@@ -19,10 +19,7 @@ def is_user_defined(kernel: AbstractKernel) -> bool:
 
     **Returns:** whether its matrix should be checked.
     """
-    if (
-        isinstance(kernel, Custom)
-        or type(kernel).__module__.split(".")[0] != __package__.split(".")[0]
-    ):
+    if isinstance(kernel, Custom) or type(kernel).__module__.split(".")[0] != "jaxsvm":
         return True
     parts = [part for part in vars(kernel).values() if isinstance(part, AbstractKernel)]
     return any(is_user_defined(part) for part in parts)
