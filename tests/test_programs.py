@@ -143,6 +143,25 @@ def test_compiled_functions_can_be_transformed():
     np.testing.assert_allclose(jax.vmap(total)(jnp.stack([x, x])), [total(x)] * 2, rtol=1e-10)
 
 
+@on_linux
+def test_what_jax_remembers_of_traces_is_dropped_at_times(room_for, monkeypatch):
+    @jax.jit
+    def own(x):
+        return jnp.sin(x)
+
+    own(jnp.ones(3))
+    monkeypatch.setattr(_programs, "_rounds", 0)
+    for number in range(1, _programs._ROUNDS + 1):
+        monkeypatch.setattr(_programs, "_limit", lambda: None)
+        for size in range(3):
+            rolling(jnp.ones(200 + 3 * number + size))
+        room_for(-1)
+        monkeypatch.setattr(_programs, "_ENOUGH", _programs._FULL)  # reached by dropping a program
+        make_room()
+        assert _programs._rounds == number
+        assert own._cache_size() == int(number < _programs._ROUNDS)
+
+
 def test_nothing_is_dropped_where_there_is_no_limit(monkeypatch):
     rolling(jnp.ones(3))
     monkeypatch.setattr(_programs, "_limit", lambda: None)
