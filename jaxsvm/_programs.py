@@ -3,7 +3,7 @@
 On a CPU a program takes up to a thousand memory maps, of which Linux allows a process 65,530 by default
 (`vm.max_map_count`). At the limit the next compilation ends the process. So `jit` and `filter_jit` keep the
 programs of each combination of shapes apart, and before they compile another one, `make_room` drops those
-least recently used once half of the limit is taken. A program that is needed again is compiled again.
+least recently used once a quarter of the limit is taken. A program that is needed again is compiled again.
 """
 
 import ctypes
@@ -26,7 +26,9 @@ from ._process import require_own_process
 
 _MAPS = Path("/proc/self/maps")
 _LIMIT = Path("/proc/sys/vm/max_map_count")
-_FULL, _ENOUGH = 1 / 2, 1 / 3  # of the limit: when to drop programs, and when to stop
+_FULL, _ENOUGH = 1 / 4, 1 / 6  # of the limit: when to drop programs, and when to stop
+_CROWDED = 1 / 2  # of the limit: when programs compiled elsewhere have to go as well
+_MORE = 1 / 8  # of the limit: how much of it may be taken before programs are dropped again
 _PORTION = 1 / 4  # of all programs, dropped between two counts
 _ROUNDS = 4  # of dropping some programs, after which all are dropped
 
@@ -75,6 +77,7 @@ class _Programs:
 _PROGRAMS = _Programs()
 _ROOM = threading.Lock()
 _rounds = 0
+_left = 0  # maps after the last round
 
 
 def jit(function: _Function, **options: Any) -> _Function:
@@ -151,26 +154,30 @@ def _jitted(
 def make_room() -> None:
     """Drop programs, least recently used first, if the process nears its limit of memory maps.
 
-    If that does not help, the maps belong to programs compiled elsewhere, and `jax.clear_caches` drops
-    those too. It is also called in every fourth round: what JAX remembers of having traced a program stays
-    when the program is dropped, some megabytes each. Elsewhere than on Linux this does nothing.
+    A process with many maps of its own is left alone until it has an eighth of the limit more than after
+    the last time, or half of the limit. If half of it is taken and dropping our programs does not help,
+    `jax.clear_caches` drops those compiled elsewhere too. It is also called in every fourth round: what JAX
+    remembers of having traced a program stays when the program is dropped, some megabytes each.
+    Elsewhere than on Linux this does nothing.
     """
-    global _rounds
+    global _rounds, _left
     limit = _limit()
     if limit is None or not _ROOM.acquire(blocking=False):  # another thread is at it
         return
     try:
-        if count_maps() <= _FULL * limit:
+        if count_maps() <= max(_FULL * limit, min(_left + _MORE * limit, _CROWDED * limit)):
             return
         _rounds += 1
         helped = False
         while not helped and _PROGRAMS.drop_oldest(_PORTION):
             gc.collect()  # programs are parts of cycles
             helped = count_maps() <= _ENOUGH * limit
-        if not helped or _rounds % _ROUNDS == 0:
+        crowded = not helped and count_maps() > _CROWDED * limit
+        if crowded or _rounds % _ROUNDS == 0:
             jax.clear_caches()
             gc.collect()
         _return_memory()
+        _left = count_maps()
     finally:
         _ROOM.release()
 

@@ -43,6 +43,8 @@ def room_for(monkeypatch):
     def limit(more: int) -> int:
         full = count_maps() + more
         monkeypatch.setattr(_programs, "_limit", lambda: full / _programs._FULL)
+        monkeypatch.setattr(_programs, "_left", 0)
+        monkeypatch.setattr(_programs, "_MORE", 0)
         # programs of the tests before make many of these maps
         monkeypatch.setattr(_programs, "_ENOUGH", (full - more / 2) * _programs._FULL / full)
         return full
@@ -204,3 +206,17 @@ def test_estimators_share_programs(estimator, program):
     assert compilations(function) == before + 1
     # a posterior is factorized for the examples with a curvature
     assert programs_so_far() <= programs + 3
+
+
+@on_linux
+def test_a_process_with_many_maps_of_its_own_keeps_our_programs(monkeypatch):
+    """Maps that dropping does not free must not make every new shape drop all programs."""
+    monkeypatch.setattr(_programs, "_limit", lambda: 1000)
+    monkeypatch.setattr(_programs, "count_maps", lambda: 300)
+    monkeypatch.setattr(_programs, "_left", 0)
+    monkeypatch.setattr(_programs, "_rounds", 0)
+    make_room()
+    assert _programs._rounds == 1 and _programs._left == 300
+    rolling(jnp.ones(301))
+    make_room()
+    assert _programs._rounds == 1 and (301,) in shapes_of(rolling)
