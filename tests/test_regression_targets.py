@@ -26,7 +26,7 @@ def noise_of(selection) -> Any:
     return selection.model.loss
 
 
-@pytest.mark.parametrize("shift", [1e3, -1e4, 1e5])
+@pytest.mark.parametrize("shift", [1e3, -1e4])
 def test_targets_far_from_zero_give_the_shifted_answer(centered, shift):
     adapted = regression.adapt(X, Y + shift, progress=False)
     difference = adapted.fit().predict(NEW) - shift - centered.fit().predict(NEW)
@@ -35,19 +35,15 @@ def test_targets_far_from_zero_give_the_shifted_answer(centered, shift):
     np.testing.assert_allclose(found, wanted, rtol=0.05)
 
 
-def test_targets_so_far_from_zero_that_rounding_is_noise(centered):
-    with pytest.warns(UserWarning, match=r"center them \(`y - y.mean\(\)`\)"):
-        adapted = regression.adapt(X, Y + 1e6, progress=False, throw=False)
-    difference = adapted.fit().predict(NEW) - 1e6 - centered.fit().predict(NEW)
-    assert float(jnp.max(jnp.abs(difference))) < 0.1
-    with pytest.raises(ValueError, match="rounding in float64 acts like noise of 22%"):
-        regression.machine(X, Y + 1e7)
+def test_targets_so_far_from_zero_that_rounding_is_noise_are_refused():
+    for shift, noise in ((1e5, "0.22%"), (1e7, "22%")):
+        with pytest.raises(ValueError, match=rf"noise of {noise} .* center them \(`y - y.mean"):
+            regression.adapt(X, Y + shift, progress=False)
     with jax.enable_x64(False):
         y = np.asarray(Y, np.float32)
-        with pytest.warns(UserWarning, match="rounding in float32 acts like noise of 2%"):
+        with pytest.raises(ValueError, match=r"rounding in float32 acts like noise of 2\.5%"):
             regression.machine(X, y + 50)
-        with pytest.raises(ValueError, match="mean of the targets, 500"):
-            regression.machine(X, y + 500)
+        regression.machine(X, y + 10)
 
 
 def test_single_precision(centered):

@@ -1,6 +1,5 @@
 """Where targets lie and how far they spread, and whether numbers of their precision can tell."""
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -9,8 +8,7 @@ from .._moments import is_rounding, mean_and_deviation
 
 # The covariance of targets far from zero is their squared mean, plus what matters. Its rounding error acts
 # like noise, whose standard deviation should be well below that of the targets.
-_NOTICED = 1e-2
-_HOPELESS = 1e-1
+_HIDDEN, _HIDDEN_IN_SINGLE = 1e-3, 1e-2
 
 
 def center_and_scale(targets: Any, weights: Any) -> tuple[float, float]:
@@ -37,7 +35,7 @@ def center_and_scale(targets: Any, weights: Any) -> tuple[float, float]:
 
 
 def require_resolution(center: float, scale: float, dtype: Any) -> None:
-    """Warn of targets so far from zero that rounding hides how they differ; an error if it hides all.
+    """Refuse targets so far from zero that rounding would hide whether a fit is one.
 
     Targets whose variance the type cannot hold are an error as well.
 
@@ -50,15 +48,10 @@ def require_resolution(center: float, scale: float, dtype: Any) -> None:
             f"the targets are too {size} for {np.dtype(dtype).name}, with a standard deviation of "
             f"{scale:.3g}: change their unit, so that it is about one"
         )
-    resolution = float(limits.eps)
-    noise = resolution**0.5 * abs(center) / scale
-    if noise <= _NOTICED:
-        return
-    message = (
-        f"the mean of the targets, {center:.4g}, is {abs(center) / scale:.3g} times their standard "
-        f"deviation, {scale:.4g}: rounding in {np.dtype(dtype).name} acts like noise of {noise:.0%} of "
-        "that; center them (`y - y.mean()`) and add the mean to predictions"
-    )
-    if noise > _HOPELESS:
-        raise ValueError(message)
-    warnings.warn(message, stacklevel=3)
+    noise = float(limits.eps) ** 0.5 * abs(center) / scale
+    if noise > (_HIDDEN if limits.eps < 1e-10 else _HIDDEN_IN_SINGLE):
+        raise ValueError(
+            f"the mean of the targets, {center:.4g}, is {abs(center) / scale:.3g} times their standard "
+            f"deviation, {scale:.4g}: rounding in {np.dtype(dtype).name} acts like noise of "
+            f"{100 * noise:.2g}% of that; center them (`y - y.mean()`) and add the mean to predictions"
+        )
