@@ -10,14 +10,14 @@ _owner: int | None = None  # the process whose threads run JAX's programs
 
 
 def require_own_process() -> None:
-    """Raise in a forked child of a process that has used JAX, where JAX would wait for ever.
+    """Raise in a forked child of a process that has used JAX, where JAX would wait forever.
 
     A child that was forked before the first use of JAX has threads of its own, and passes.
     """
     if _owner is not None and _owner != os.getpid():
         raise RuntimeError(
             "this process was forked from one that had already used JAX. JAX's threads do not survive a "
-            'fork, so it would wait for ever. Use joblib\'s "loky" backend (its default), '
+            'fork, so it would wait forever. Use joblib\'s "loky" backend (its default), '
             '`multiprocessing.get_context("spawn")` or threads instead, or fork before the first use '
             "of JAX"
         )

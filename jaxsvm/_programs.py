@@ -141,7 +141,7 @@ def _jitted(
     found = _PROGRAMS.find(key)
     if found is not None:
         return found
-    if not is_traced(*arrays):  # a function inside another is no program of its own
+    if not is_traced(*arrays):  # a traced call becomes part of another program
         make_room()
 
     @functools.wraps(run)  # a new function: JAX keeps the programs of each function together

@@ -1,4 +1,4 @@
-"""Whether one process can go on for ever: all estimators, `select` and `sample` on many shapes.
+"""Whether one process can go on forever: all estimators, `select` and `sample` on many shapes.
 
     python examples/benchmarks/soak.py            # 500 shapes: hours
     python examples/benchmarks/soak.py --quick    # one shape: whether it runs at all
