@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from ._fit import Fit
+from ._machine import KernelMachine
 from ._parameters import parameters
 from .evidence import Ascent
-from .fit import Fit
-from .machine import KernelMachine
 from .selection import Selection
 
 

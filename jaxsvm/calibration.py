@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._errors import plain, require_unmasked
-from .sampling._predictive import AbstractPredictive
+from .posteriors import AbstractPredictive
 
 
 class Reliability(NamedTuple):

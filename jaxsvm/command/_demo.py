@@ -23,8 +23,8 @@ from .. import (
     sample,
     select,
 )
+from .._machine import KernelMachine
 from .._results import RESULTS
-from ..machine import KernelMachine
 from ..sampling import SamplingWarning
 from ..selection import METHODS, Method
 from ._arguments import at_least, seed

@@ -44,7 +44,7 @@ def require_estimators() -> Any:
 
 def save(path: Path, model: SavedModel) -> None:
     """Write the model into a file, at once or not at all."""
-    from ..sklearn._files import described
+    from ..sklearn import described
 
     columns = [list(column) for column in model.columns]
     thing = {"estimator": described(model.estimator), "columns": columns}
@@ -54,7 +54,7 @@ def save(path: Path, model: SavedModel) -> None:
 def load(path: Path) -> SavedModel:
     """Read such a file; a `FileError` for any other file."""
     require_estimators()
-    from ..sklearn._files import rebuilt
+    from ..sklearn import rebuilt
 
     with jax.enable_x64(True):
         thing = load_as(_KIND, path)

@@ -16,8 +16,7 @@ import numpy as np
 from .. import persistence
 from ..persistence import FileError
 from ..selection import Selection
-from ..sklearn._files import described, rebuilt
-from ..sklearn._pieces import AbstractKeeper
+from ..sklearn import AbstractKeeper, described, rebuilt
 
 _KIND = "state"  # of file
 _MARK = 12  # digits of a mark in the name of a file

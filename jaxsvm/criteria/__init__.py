@@ -4,6 +4,12 @@ from . import priors as priors
 from . import scores as scores
 from ._base import AbstractCriterion as AbstractCriterion
 from ._base import AbstractFitCriterion as AbstractFitCriterion
+from ._base import Evaluation as Evaluation
+from ._base import evaluation as evaluation
+from ._base import is_usable as is_usable
+from ._base import mean as mean
+from ._base import memory_of as memory_of
+from ._base import prepare as prepare
 from ._bounds import JaakkolaHaussler as JaakkolaHaussler
 from ._bounds import SupportVectorCount as SupportVectorCount
 from ._cross_validation import CrossValidation as CrossValidation
@@ -14,6 +20,7 @@ from ._linear_response import LinearResponse as LinearResponse
 from ._linear_response import linear_response as linear_response
 from ._press import PRESS as PRESS
 from ._radius import RadiusMargin as RadiusMargin
+from ._regularized import FAR as FAR
 from ._regularized import Regularized as Regularized
 from ._regularized import prune as prune
 from ._span import Span as Span

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from .._fit import Fit, as_data, fit_gram
+from .._machine import KernelMachine
 from .._parameters import unfreeze
 from .._programs import jit
 from .._results import RESULTS, raise_on_failure
-from ..fit import Fit, as_data, fit_gram
 from ..losses import AbstractLoss
-from ..machine import KernelMachine
 from ..solvers import Start
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._errors import is_traced
+from .._fit import fit_gram
+from .._machine import KernelMachine
 from .._options import check_count
-from ..fit import fit_gram
-from ..machine import KernelMachine
 from ..solvers import Problem, Start, attach_derivatives
 from . import scores
 from ._base import AbstractCriterion, evaluation, mean

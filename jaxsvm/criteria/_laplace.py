@@ -5,14 +5,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._fit import Fit
+from .._machine import KernelMachine
 from .._options import check_number
 from .._parameters import unfreeze
-from ..fit import Fit
-from ..losses import AbstractPiecewise, Hinge, SquaredHinge
-from ..losses._piecewise import weighted_bound, weighted_compliance
-from ..machine import KernelMachine
+from ..linalg import general_log_determinant, laplace_log_determinant
+from ..losses import AbstractPiecewise, Hinge, SquaredHinge, weighted_bound, weighted_compliance
 from ._base import AbstractFitCriterion, require_loss
-from ._determinant import general_log_determinant, log_determinant
 
 
 class LaplaceEvidence(AbstractFitCriterion):
@@ -78,7 +77,7 @@ class LaplaceEvidence(AbstractFitCriterion):
         loss, weights = fit.model.loss, fit.weights
         curvature = self.curvature(fit)
         if loss.is_convex and self.kwok is None:
-            half_determinant = log_determinant(gram, curvature) / 2
+            half_determinant = laplace_log_determinant(gram, curvature) / 2
         else:
             half_determinant = general_log_determinant(gram, curvature) / 2
         return fit.stats.objective - jnp.sum(weights) * loss.log_normalizer() + half_determinant

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._errors import is_traced
+from .._fit import fit_gram
 from .._options import check_count
-from ..fit import fit_gram
 from ..solvers import Start
 from . import scores
 from ._base import AbstractCriterion, evaluation, mean, memory_of

@@ -8,13 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._lapack import cholesky, solve_by_factor
-from ..fit import Fit
-from ..losses import AbstractPiecewise
-from ..losses._piecewise import weighted_compliance
+from .._fit import Fit
+from ..linalg import cholesky, quadratic_forms, solve_by_factor
+from ..losses import AbstractPiecewise, weighted_compliance
 from . import scores
 from ._base import AbstractFitCriterion, mean, require_loss
-from ._inverse import quadratic_forms
 
 
 class LinearResponse(AbstractFitCriterion):

@@ -6,10 +6,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._results import RESULTS
-from ..losses import LeastSquares, Quadratic
-from ..losses._piecewise import weighted_compliance
+from ..linalg import bordered_inverse, quadratic_forms
+from ..losses import LeastSquares, Quadratic, weighted_compliance
 from ._base import AbstractCriterion, evaluation, require_loss
-from ._inverse import bordered_inverse, quadratic_forms
 
 
 class PRESS(AbstractCriterion):

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._lapack import cholesky, one_by_one, solve_by_factor
+from .._fit import fit_gram
 from .._results import RESULTS
-from ..fit import fit_gram
+from ..linalg import cholesky, one_by_one, solve_by_factor
 from ..losses import Hinge, SquaredHinge
 from ._base import AbstractCriterion, evaluation, is_usable, memory_of, require_loss
 

@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._errors import as_weights
+from .._machine import KernelMachine
 from .._options import check_number
 from .._parameters import matching, parameters, replace
 from .._programs import filter_jit
 from .._results import RESULTS
-from ..machine import KernelMachine
 from ._base import AbstractCriterion, evaluation, is_usable
 from ._laplace import LaplaceEvidence
 from .priors import AbstractPrior, Laplace, is_active, relevance

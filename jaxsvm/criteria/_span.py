@@ -5,13 +5,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._fit import Fit
 from .._options import check_number
-from ..fit import Fit
-from ..losses import SquaredHinge
-from ..losses._piecewise import weighted_compliance
+from ..linalg import inverse_diagonal
+from ..losses import SquaredHinge, weighted_compliance
 from . import scores
 from ._base import AbstractFitCriterion, mean, require_loss
-from ._inverse import inverse_diagonal
 from ._linear_response import linear_response
 
 

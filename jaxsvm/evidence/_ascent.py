@@ -7,20 +7,16 @@ import jax
 import numpy as np
 import optax
 
+from .._fit import as_data
+from .._machine import KernelMachine
 from .._options import check_number
 from .._parameters import unfreeze
 from .._progress import Progress
 from .._results import RESULTS
 from .._threads import map_in_threads
-from ..fit import as_data
-from ..machine import KernelMachine
 from ..optimizers import adaptive_rates
-from ..sampling._methods import HMC, Method
-from ..sampling._sample import check_sampler
-from ..sampling._whitening import choose_subspace
-from ..selection._coordinates import Ranges, check_inside, draw_starts, limits
-from ..selection._select import as_pair, check_starts
-from ..selection._types import member
+from ..sampling import HMC, Method, check_sampler, choose_subspace
+from ..selection import Ranges, as_pair, check_inside, check_starts, draw_starts, limits, member
 from ._ascent_step import RUNNING, Rules, Task, advance, begin, first_state
 from ._ascent_types import Ascent, median_model
 from ._checkpoint import Checkpoint

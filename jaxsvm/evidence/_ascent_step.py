@@ -7,17 +7,23 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
-from .._lapack import cholesky, solve_by_factor
+from .._machine import KernelMachine
 from .._parameters import unfreeze
 from .._programs import filter_jit
 from .._results import RESULTS
-from ..machine import KernelMachine
-from ..sampling._chains import Chains, draw, start_chains, warm_up
-from ..sampling._diagnostics import split_rhat
-from ..sampling._sample import Setup, target_of
-from ..sampling._whitening import Subspace, whiten
-from ..selection._coordinates import clip
-from ..selection._measure import measure
+from ..linalg import cholesky, solve_by_factor
+from ..sampling import (
+    Chains,
+    Setup,
+    Subspace,
+    draw,
+    split_rhat,
+    start_chains,
+    target_of,
+    warm_up,
+    whiten,
+)
+from ..selection import clip, measure
 from ..solvers import Start
 from ._gradient import Plan, gradients_of_chains, mean_and_error, project
 

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .._fit import Fit, fit
+from .._machine import KernelMachine
 from .._parameters import free_parameters, listed_parameters
 from .._results import RESULTS
-from ..fit import Fit, fit
-from ..machine import KernelMachine
 
 
 class AscentHistory(eqx.Module):

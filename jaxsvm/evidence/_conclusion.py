@@ -6,12 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._machine import KernelMachine
 from .._parameters import free_parameters, unfreeze
 from .._results import RESULTS, FitError
-from ..machine import KernelMachine
-from ..sampling._diagnostics import SamplingWarning, Thresholds, check_wall, check_whitening
-from ..sampling._sample import Setup
-from ..selection._types import stack
+from ..sampling import SamplingWarning, Setup, Thresholds, check_wall, check_whitening
+from ..selection import stack
 from ._ascent_step import RUNNING, Row, State, Task
 from ._ascent_types import Ascent, AscentHistory, leaves_by_name
 from ._gradient import Plan

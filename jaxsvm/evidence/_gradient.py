@@ -7,17 +7,31 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._lapack import eigh
+from .._fit import as_data
+from .._machine import KernelMachine
 from .._parameters import Frozen, unfreeze
 from .._programs import filter_jit, jit
-from ..fit import as_data
 from ..kernels import AbstractKernel
-from ..machine import KernelMachine
-from ..sampling._chains import Averages, Chains, draw, start_chains, warm_up
-from ..sampling._diagnostics import Diagnostics, diagnose, warn_of_problems
-from ..sampling._methods import HMC, Method
-from ..sampling._sample import Setup, check_sampler, target_of
-from ..sampling._whitening import Subspace, Whitening, choose_subspace, whiten
+from ..linalg import eigh
+from ..sampling import (
+    HMC,
+    Averages,
+    Chains,
+    Diagnostics,
+    Method,
+    Setup,
+    Subspace,
+    Whitening,
+    check_sampler,
+    choose_subspace,
+    diagnose,
+    draw,
+    start_chains,
+    target_of,
+    warm_up,
+    warn_of_problems,
+    whiten,
+)
 
 ROUTES = ("kernel", "fisher")
 _MOST_ENTRIES = 200_000  # of the kernel matrix that are held at a time

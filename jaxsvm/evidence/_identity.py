@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._parameters import Frozen
-from ..kernels import _custom
+from ..kernels import UserFunction
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -55,7 +55,7 @@ def _parts(node: Any) -> tuple[str, bytes | list[Any]]:
     kind = type(node).__name__
     if isinstance(node, Frozen):
         return kind, [node.constant.array]
-    if isinstance(node, _custom.Callable):
+    if isinstance(node, UserFunction):
         function, static = node.rest
         return kind, [node.parameters, function, static.tree, node.is_function]
     if isinstance(node, jax.Array | np.ndarray | np.generic):

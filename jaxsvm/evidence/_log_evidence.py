@@ -8,12 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._fit import as_data
+from .._machine import KernelMachine
 from .._parameters import unfreeze
-from ..fit import as_data
-from ..machine import KernelMachine
-from ..sampling._diagnostics import SamplingWarning
-from ..sampling._sample import Setup, check_sampler
-from ..sampling._whitening import choose_subspace
+from ..sampling import SamplingWarning, Setup, check_sampler, choose_subspace
 from ._estimate import Path
 from ._tempered import TemperedDiagnostics, TemperedSMC, temper
 from ._thermodynamic import Thermodynamic, ThermodynamicDiagnostics, integrate

@@ -12,13 +12,24 @@ from jaxtyping import Array, Bool, Float
 from .._options import check_number
 from .._programs import filter_jit
 from .._progress import Progress
-from ..sampling._blackjax import blackjax, first_state, hmc
-from ..sampling._chains import QUARTER_PERIOD, mean_curvature
-from ..sampling._diagnostics import check_whitening
-from ..sampling._methods import HMC
-from ..sampling._sample import Setup, target_of
-from ..sampling._target import Target, scale, slopes, total_loss
-from ..sampling._whitening import Subspace, Whitening, whiten
+from ..sampling import (
+    HMC,
+    QUARTER_PERIOD,
+    Setup,
+    Subspace,
+    Target,
+    Whitening,
+    blackjax,
+    check_whitening,
+    first_state,
+    hmc,
+    mean_curvature,
+    scale,
+    slopes,
+    target_of,
+    total_loss,
+    whiten,
+)
 from ._estimate import Estimate, Path, check_counts
 
 _DIVERGENCES = 0.01

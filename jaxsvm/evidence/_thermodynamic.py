@@ -12,12 +12,23 @@ from jaxtyping import Array, Float
 from .._options import check_number
 from .._programs import filter_jit
 from .._progress import Progress
-from ..sampling._chains import Chains, draw, mean_curvature, warm_up
-from ..sampling._diagnostics import check_whitening
-from ..sampling._methods import HMC, NUTS, Method
-from ..sampling._sample import Setup, target_of
-from ..sampling._target import slopes, total_loss
-from ..sampling._whitening import Subspace, Whitening, whiten
+from ..sampling import (
+    HMC,
+    NUTS,
+    Chains,
+    Method,
+    Setup,
+    Subspace,
+    Whitening,
+    check_whitening,
+    draw,
+    mean_curvature,
+    slopes,
+    target_of,
+    total_loss,
+    warm_up,
+    whiten,
+)
 from ._estimate import Estimate, Path, check_counts, standard_error
 
 _FIRST_STEP = 0.3

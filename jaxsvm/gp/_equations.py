@@ -8,11 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._lapack import one_by_one
 from .._results import RESULTS
+from ..linalg import one_by_one, solve_response
 from ..losses import AbstractLoss
 from ._averages import Average, averaged
-from ._response import solve_response
 
 _FIRST_RATE = 0.05  # of Table 8.1
 _SHORTEST = 1e-4  # a Newton step that must be cut down to less is no good

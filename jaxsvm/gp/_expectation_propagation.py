@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._fit import as_data
+from .._machine import KernelMachine
 from .._parameters import unfreeze
 from .._programs import jit
 from .._results import RESULTS
-from ..criteria._base import AbstractCriterion, evaluation
-from ..criteria._determinant import log_determinant
-from ..fit import as_data
-from ..machine import KernelMachine
+from ..criteria import AbstractCriterion, evaluation
+from ..linalg import laplace_log_determinant, response
 from ._averages import check_likelihood
 from ._posterior import (
     AbstractGaussianPosterior,
@@ -23,7 +23,6 @@ from ._posterior import (
     check_tolerance,
     raise_if_failed,
 )
-from ._response import response
 from ._sites import Marginals, Matching, Sites, attach_derivatives, default_tolerance, find_sites
 
 _MAX_ITERATIONS = 1000
@@ -198,7 +197,7 @@ def _energy(matching: Matching, sites: Sites, cavities, dual):
     mean = gram @ dual
     # shift' S shift for the covariance S, in a form that is stationary in b
     quadratic = 2 * shift @ mean - dual @ mean - precision @ mean**2
-    whole = quadratic / 2 - log_determinant(gram, precision) / 2
+    whole = quadratic / 2 - laplace_log_determinant(gram, precision) / 2
     widening = 1 + cavities.variance * sites.precision
     exponent = 2 * cavities.mean * sites.shift + cavities.variance * sites.shift**2
     exponent = (exponent - cavities.mean**2 * sites.precision) / widening

@@ -6,13 +6,13 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._fit import Fit, as_data, fit
+from .._machine import KernelMachine
 from .._parameters import unfreeze
 from .._programs import jit
-from ..criteria import LaplaceEvidence
-from ..criteria._base import AbstractFitCriterion, evaluation
-from ..fit import Fit, as_data, fit
-from ..machine import KernelMachine
-from ..sampling import laplace as around_mode
+from ..criteria import AbstractFitCriterion, LaplaceEvidence, evaluation
+from ..linalg import response, without_own
+from ..posteriors import laplace as around_mode
 from ._averages import averaged, check_likelihood
 from ._posterior import (
     AbstractGaussianPosterior,
@@ -21,7 +21,6 @@ from ._posterior import (
     raise_if_failed,
     variances,
 )
-from ._response import response, without_own
 
 _EVIDENCE = LaplaceEvidence()
 

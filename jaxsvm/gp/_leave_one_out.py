@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..criteria import scores
-from ..criteria._base import AbstractCriterion, evaluation, mean, memory_of
-from ..fit import fit_gram
+from .._fit import fit_gram
+from ..criteria import AbstractCriterion, evaluation, mean, memory_of, scores
 from ._expectation_propagation import check_sites, left_out_of_sites, solve_sites
 from ._laplace import check_laplace, left_out_of_fit
 from ._mean_field import check_mean_field, left_out_of, solve_mean_field

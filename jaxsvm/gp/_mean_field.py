@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._fit import as_data
+from .._machine import KernelMachine
 from .._parameters import unfreeze
 from .._programs import jit
 from .._results import RESULTS
-from ..fit import as_data
-from ..machine import KernelMachine
+from ..linalg import response, without_own
 from ._averages import averaged, check_likelihood
 from ._equations import Equations, attach_derivatives, default_tolerance, solve_equations
 from ._posterior import (
@@ -24,7 +25,6 @@ from ._posterior import (
     raise_if_failed,
     variances,
 )
-from ._response import response, without_own
 
 _MAX_ITERATIONS = {"newton": 200, "adaptive": 50_000}
 

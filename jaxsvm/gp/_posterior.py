@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._errors import as_points, is_traced
+from .._fit import as_predictions
+from .._machine import KernelMachine
 from .._parameters import unfreeze
 from .._programs import jit
 from .._results import RESULTS, raise_on_failure
 from .._roots import safe_root
-from ..fit import as_predictions
-from ..machine import KernelMachine
 from ._averages import averaged
 
 

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .. import _lapack
+from .. import linalg
 from .._results import RESULTS
 from .._roots import safe_root
+from ..linalg import response
 from ..losses import AbstractLoss
 from ._averages import Average, averaged
-from ._response import response
 
 _SLOWEST = 1e-3  # of a step towards the new sites
 
@@ -53,8 +53,8 @@ class Matching(eqx.Module):
         root = safe_root(self.weights * sites.precision)
         matrix = root[:, None] * self.gram * root[None, :]
         eye = jnp.eye(self.gram.shape[0], dtype=self.gram.dtype)
-        factor = _lapack.cholesky(matrix + eye)
-        half = _lapack.solve_triangular(factor, root[:, None] * self.gram)
+        factor = linalg.cholesky(matrix + eye)
+        half = linalg.solve_triangular(factor, root[:, None] * self.gram)
         shift = self.weights * sites.shift
         mean = self.gram @ shift - half.T @ (half @ shift)
         return Marginals(mean, jnp.diag(self.gram) - jnp.sum(half**2, axis=0))
@@ -116,7 +116,7 @@ def find_sites(matching: Matching, start: Sites, tolerance, max_iterations) -> F
     **Returns:** a `Found`.
     """
     limits = (jnp.asarray(tolerance, matching.gram.dtype), jnp.asarray(max_iterations))
-    return _lapack.one_by_one(_iterate)(*jax.lax.stop_gradient((matching, start)), *limits)
+    return linalg.one_by_one(_iterate)(*jax.lax.stop_gradient((matching, start)), *limits)
 
 
 def _iterate(matching: Matching, start: Sites, tolerance, max_iterations) -> Found:
@@ -179,7 +179,7 @@ def _attach_derivatives_jvp(primals, tangents):
     _, explicit = jax.jvp(
         lambda m: m.matched(sites, m.marginals(sites)), (matching,), (tangents[0],)
     )
-    change = _lapack.solve(_jacobian(matching, sites), jnp.concatenate(explicit))
+    change = linalg.solve(_jacobian(matching, sites), jnp.concatenate(explicit))
     return sites, Sites(*jnp.split(change, 2))
 
 

@@ -6,6 +6,8 @@ from ._base import Sum as Sum
 from ._constant import Constant as Constant
 from ._constant import White as White
 from ._custom import Custom as Custom
+from ._custom import HashableTree as HashableTree
+from ._custom import UserFunction as UserFunction
 from ._definiteness import covariance_defect as covariance_defect
 from ._definiteness import is_covariance as is_covariance
 from ._definiteness import is_user_defined as is_user_defined

@@ -11,7 +11,7 @@ from .._parameters import unfreeze
 from ._base import AbstractKernel
 
 
-class Callable(eqx.Module):
+class UserFunction(eqx.Module):
     """A function with parameters, or a module, whose leaves are its inexact arrays and nothing else.
 
     What else a module holds (activation functions, sizes) is static, so that bare `jax.grad` and optax
@@ -37,7 +37,7 @@ class Callable(eqx.Module):
                     "nor hashed: make it floating-point, or a static tuple"
                 )
         self.parameters = dynamic
-        self.rest = (function if self.is_function else None, _Static(static))
+        self.rest = (function if self.is_function else None, HashableTree(static))
 
     def __call__(self, *points):
         """The value at the points."""
@@ -46,7 +46,7 @@ class Callable(eqx.Module):
         return function(tree, *points) if self.is_function else tree(*points)
 
 
-class _Static:
+class HashableTree:
     """A pytree of hashable leaves that compares by value."""
 
     def __init__(self, tree):
@@ -58,7 +58,7 @@ class _Static:
         return hash(self._key)
 
     def __eq__(self, other):
-        return isinstance(other, _Static) and self._key == other._key
+        return isinstance(other, HashableTree) and self._key == other._key
 
     def __repr__(self):
         return repr(self.tree)
@@ -84,10 +84,10 @@ class Custom(AbstractKernel):
     `parameters`, any pytree of numbers and arrays, or any `eqx.Module` that is called with two points.
     """
 
-    function: Callable
+    function: UserFunction
 
     def __init__(self, function: Any, parameters: Any = None):
-        self.function = Callable(function, parameters)
+        self.function = UserFunction(function, parameters)
 
     def matrix(self, x1, x2, same):
         """Covariances between two lists of points."""

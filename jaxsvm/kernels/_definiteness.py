@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._lapack import cholesky
+from ..linalg import cholesky
 from ._base import AbstractKernel
 from ._custom import Custom
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from .._parameters import natural, positive
 from ._base import AbstractKernel, require_kernel
-from ._custom import Callable
+from ._custom import UserFunction
 from ._distances import scale_inputs
 
 
@@ -91,11 +91,11 @@ class Transform(AbstractKernel):
     """
 
     kernel: AbstractKernel
-    function: Callable
+    function: UserFunction
 
     def __init__(self, kernel: AbstractKernel, function: Any, parameters: Any = None):
         self.kernel = require_kernel(kernel)
-        self.function = Callable(function, parameters)
+        self.function = UserFunction(function, parameters)
 
     def matrix(self, x1, x2, same):
         """Covariances between two lists of points."""

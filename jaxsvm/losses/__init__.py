@@ -7,7 +7,11 @@ from ._margin import Hinge as Hinge
 from ._margin import LeastSquares as LeastSquares
 from ._margin import SquaredHinge as SquaredHinge
 from ._piecewise import AbstractPiecewise as AbstractPiecewise
+from ._piecewise import AbstractResidual as AbstractResidual
+from ._piecewise import AbstractTwoSided as AbstractTwoSided
 from ._piecewise import Shape as Shape
+from ._piecewise import weighted_bound as weighted_bound
+from ._piecewise import weighted_compliance as weighted_compliance
 from ._regression import EpsilonInsensitive as EpsilonInsensitive
 from ._regression import Huber as Huber
 from ._regression import Laplacian as Laplacian

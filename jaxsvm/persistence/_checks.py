@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import AbstractArray
 
+from .._fit import Fit, Stats
 from .._parameters import Frozen
-from ..fit import Fit, Stats
 from ..kernels import AbstractKernel, Polynomial, Subspace
 from ..losses import AbstractLoss
 

@@ -14,7 +14,7 @@ import numpy as np
 from .._errors import is_traced, require_unmasked
 from .._parameters import Frozen
 from .._results import RESULTS
-from ..kernels._custom import Callable
+from ..kernels import UserFunction
 from ._checks import problem_of
 from ._container import is_storable
 from ._known import is_named_tuple, is_own_name, name_of_function, names_of_classes
@@ -67,7 +67,7 @@ class Describer:
             return {"dict": [self._pair(k, v, where, deeper) for k, v in thing.items()]}
         if isinstance(thing, Frozen):
             return {"frozen": self._number(np.asarray(thing.constant.array), where)}
-        if isinstance(thing, Callable):
+        if isinstance(thing, UserFunction):
             return self._callable(thing, where, depth)
         if isinstance(thing, eqx.Module):
             return self._module(thing, where, deeper)
@@ -137,7 +137,7 @@ class Describer:
         fields = {field: self.describe(v, f"{where}.{field}", **deeper) for field, v in pairs}
         return {"class": name, "fields": fields}
 
-    def _callable(self, thing: Callable, where, depth):
+    def _callable(self, thing: UserFunction, where, depth):
         """A function with parameters, or a module in two halves: its parameters and all else."""
         function, static = thing.rest
         halves = {"depth": depth + 1, "partial": True}
@@ -146,7 +146,7 @@ class Describer:
             "parameters": self.describe(thing.parameters, where, **halves),
             "static": self.describe(static.tree, where, **halves),
         }
-        return {"class": "kernels.Callable", "fields": fields}
+        return {"class": "kernels.UserFunction", "fields": fields}
 
     def _function(self, function, where):
         name = name_of_function(function)

@@ -15,6 +15,7 @@ _PACKAGES = (
     "losses",
     "criteria",
     "criteria.priors",
+    "posteriors",
     "sampling",
     "selection",
     "evidence",
@@ -22,7 +23,6 @@ _PACKAGES = (
 )
 # parts of public objects that have no public name themselves
 _PARTS = {
-    "sampling._chains": ("Averages", "Chains", "Traces"),
     "evidence._estimate": ("Path",),
     "evidence._thermodynamic": ("ThermodynamicDiagnostics",),
     "evidence._tempered": ("TemperedDiagnostics",),
@@ -51,12 +51,12 @@ def is_own_name(name: Any) -> TypeGuard[str]:
 @cache
 def classes() -> dict[str, type]:
     """Concrete classes of modules and named tuples by their public names, those of networks included."""
+    from .._fit import Fit, Stats
+    from .._machine import KernelMachine
     from .._parameters import Frozen
-    from ..fit import Fit, Stats
-    from ..kernels._custom import Callable as Wrapped
-    from ..machine import KernelMachine
+    from ..kernels import UserFunction
 
-    special = {Frozen, Wrapped}  # which have descriptions of their own
+    special = {Frozen, UserFunction}  # which have descriptions of their own
     found: dict[str, type] = {c.__name__: c for c in (KernelMachine, Fit, Stats)}
     root = __package__.rsplit(".", 1)[0] if __package__ else "jaxsvm"
     for package in _PACKAGES:

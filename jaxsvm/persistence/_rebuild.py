@@ -12,7 +12,7 @@ import numpy as np
 
 from .._parameters import Frozen, _Constant
 from .._results import RESULTS
-from ..kernels._custom import Callable, _Static
+from ..kernels import HashableTree, UserFunction
 from ._checks import problem_of
 from ._describe import DEEPEST
 from ._failures import FileError
@@ -106,7 +106,7 @@ class Rebuilder:
         return array
 
     def _object(self, name, fields, deeper):
-        if name == "kernels.Callable":
+        if name == "kernels.UserFunction":
             return self._callable(fields, deeper["depth"])
         cls = self._known(classes(), name, "class")
         if not is_named_tuple(cls):
@@ -127,7 +127,7 @@ class Rebuilder:
         return module
 
     def _callable(self, fields, depth):
-        self._check_names("kernels.Callable", fields, ("function", "parameters", "static"))
+        self._check_names("kernels.UserFunction", fields, ("function", "parameters", "static"))
         halves = {"depth": depth, "partial": True}
         function, parameters, static = (
             self.rebuild(fields[name], **halves) for name in ("function", "parameters", "static")
@@ -135,9 +135,9 @@ class Rebuilder:
         whole = static if function is None else function
         if not callable(whole):
             raise FileError("it has a custom kernel without a function")
-        rebuilt = object.__new__(Callable)
+        rebuilt = object.__new__(UserFunction)
         object.__setattr__(rebuilt, "parameters", parameters)
-        object.__setattr__(rebuilt, "rest", (function, _Static(static)))
+        object.__setattr__(rebuilt, "rest", (function, HashableTree(static)))
         object.__setattr__(rebuilt, "is_function", function is not None)
         return rebuilt
 

@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from ..calibration import coverage as coverage_of
-from ..sampling._predictive import AbstractPredictive
+from ..posteriors import AbstractPredictive
 from ._figure import one_axes
 
 

@@ -9,13 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from .._errors import plain
+from .._machine import KernelMachine
 from .._parameters import unfreeze
 from .._programs import jit
-from ..criteria import AbstractCriterion
-from ..criteria._base import is_usable, prepare
-from ..machine import KernelMachine
-from ..selection import Selection
-from ..selection._types import member
+from ..criteria import AbstractCriterion, is_usable, prepare
+from ..selection import Selection, member
 from ._figure import as_place, one_axes
 
 _BEYOND = 0.2  # how far the line goes on behind each of its ends

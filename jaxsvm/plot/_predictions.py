@@ -7,10 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from .._errors import as_inputs, as_targets
+from .._fit import Fit
 from ..calibration import as_posterior
-from ..fit import Fit
-from ..sampling import LaplaceMixture, LaplacePosterior, Posterior
-from ..sampling._predictive import AbstractPredictive
+from ..posteriors import AbstractPredictive, LaplaceMixture, LaplacePosterior
+from ..sampling import Posterior
 from ._figure import one_axes
 
 _MARGIN = 0.05  # of the range of the points, around them

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from .._fit import Fit
+from .._machine import KernelMachine
 from .._relevance import relevance as relevance_of
-from ..fit import Fit
-from ..machine import KernelMachine
 from ..selection import Selection
 from ._figure import one_axes
 

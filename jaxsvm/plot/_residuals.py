@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from .._errors import as_targets, plain
 from .._programs import jit
 from ..calibration import as_posterior
-from ..sampling._predictive import AbstractPredictive, Components, noisy
+from ..posteriors import AbstractPredictive, Components, noisy
 from ._figure import one_axes
 
 _RESOLUTION = 401  # odd, so that a peak at zero is met

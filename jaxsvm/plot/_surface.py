@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from .._errors import as_inputs, as_targets, plain
-from ..fit import Fit
-from ..selection import Ensemble
+from .._fit import Fit
+from ..posteriors import Ensemble
 from ._figure import as_place, one_axes
 
 _MARGIN = 0.08  # of the range of the points, around them

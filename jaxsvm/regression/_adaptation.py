@@ -11,14 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._errors import as_inputs, as_targets, as_weights, plain
+from .._machine import KernelMachine
 from .._parameters import freeze, parameters, replace
 from ..criteria import LaplaceEvidence
 from ..kernels import RBF, Constant
 from ..losses import AbstractRegression, SoftInsensitive
-from ..machine import KernelMachine
 from ..optimizers import lbfgs
-from ..selection import Selection, select
-from ..selection._types import stack
+from ..selection import Selection, select, stack
 from ._targets import center_and_scale, require_resolution
 
 _EVIDENCE = LaplaceEvidence()

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._lapack import solve_triangular
+from ..linalg import solve_triangular
 from ..losses import AbstractLoss
 from ._blackjax import first_state, hmc, nuts
 from ._methods import HMC, Method

@@ -11,18 +11,15 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
+from .._machine import KernelMachine
 from .._options import check_count
 from .._parameters import unfreeze
 from .._programs import filter_jit, jit
 from .._progress import Progress
 from .._results import FitError
 from .._threads import map_in_threads
-from ..criteria import LaplaceEvidence
-from ..criteria._base import AbstractCriterion, evaluation, is_usable, prepare
-from ..machine import KernelMachine
-from ..selection import select
-from ..selection._coordinates import Ranges, check_inside, clip, draw_starts, limits
-from ..selection._types import member
+from ..criteria import AbstractCriterion, LaplaceEvidence, evaluation, is_usable, prepare
+from ..selection import Ranges, check_inside, clip, draw_starts, limits, member, select
 from ._blackjax import dual_averaging, first_state, hmc
 from ._diagnostics import SamplingWarning
 from ._hyperposterior import HyperPosterior, diagnose

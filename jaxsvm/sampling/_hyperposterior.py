@@ -9,15 +9,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._errors import as_points
+from .._fit import as_predictions, fit_gram
+from .._machine import KernelMachine
 from .._parameters import free_parameters, unfreeze
 from .._programs import filter_jit
-from ..criteria import LaplaceEvidence
-from ..criteria._base import is_usable
-from ..fit import as_predictions, fit_gram
-from ..machine import KernelMachine
+from ..criteria import LaplaceEvidence, is_usable
+from ..posteriors import around, check_rule, probability
 from ._effective import ess_bulk, rhat
-from ._laplace import around
-from ._probability import check_rule, probability
 
 
 class HyperDiagnostics(eqx.Module):

@@ -7,14 +7,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._errors import as_points
+from .._fit import as_predictions
+from .._machine import KernelMachine
 from .._parameters import unfreeze
 from .._programs import jit
-from ..fit import as_predictions
-from ..machine import KernelMachine
+from ..posteriors import AbstractPredictive, Components, probability, same_for_all
 from ._chains import Averages, Chains, Traces
 from ._diagnostics import Diagnostics
-from ._predictive import AbstractPredictive, Components, same_for_all
-from ._probability import probability
 from ._whitening import Whitening
 
 

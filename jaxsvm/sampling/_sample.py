@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._fit import as_data
+from .._machine import KernelMachine
 from .._options import check_count
 from .._parameters import unfreeze
 from .._programs import filter_jit
 from .._progress import Progress
-from ..fit import as_data
-from ..machine import KernelMachine
 from ._chains import Averages, Chains, Traces, draw, kept_places, start_chains, warm_up
 from ._diagnostics import diagnose, warn_of_problems
 from ._methods import HMC, NUTS, Method

@@ -6,9 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._lapack import cholesky, solve_by_factor, solve_triangular
-from ..losses import AbstractLoss, AbstractPiecewise
-from ..losses._piecewise import weighted_bound, weighted_compliance
+from ..linalg import cholesky, solve_by_factor, solve_triangular
+from ..losses import AbstractLoss, AbstractPiecewise, weighted_bound, weighted_compliance
 
 _MODE_STEPS = 30
 _SOFTENING = 0.1  # of kinks, in units of the latent function, while the mode is looked for

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._lapack import eigh
 from .._parameters import unfreeze
 from .._programs import jit
 from ..kernels import AbstractKernel
+from ..linalg import eigh
 
 CHOICES = ("random", "kmeans++", "pivoted")
 DEFAULT_LANDMARKS = 200

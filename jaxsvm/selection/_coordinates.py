@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._machine import KernelMachine
 from .._parameters import (
     domain,
     free_parameters,
@@ -16,8 +17,7 @@ from .._parameters import (
     replace,
     take_out,
 )
-from ..criteria._regularized import FAR
-from ..machine import KernelMachine
+from ..criteria import FAR
 
 Ranges = Mapping[str, tuple[Any, Any]]
 

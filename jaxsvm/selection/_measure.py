@@ -2,10 +2,10 @@
 
 import jax.numpy as jnp
 
+from .._fit import fit_gram
+from .._machine import KernelMachine
 from .._parameters import unfreeze
 from ..criteria import scores
-from ..fit import fit_gram
-from ..machine import KernelMachine
 from ..solvers import Start
 
 

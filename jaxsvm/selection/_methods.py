@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from .._machine import KernelMachine
 from ..criteria import (
     GACV,
     PRESS,
@@ -17,7 +18,6 @@ from ..criteria import (
 )
 from ..kernels import AbstractKernel
 from ..losses import AbstractLoss, Hinge, LeastSquares, SquaredHinge
-from ..machine import KernelMachine
 
 
 class Method(NamedTuple):

@@ -9,13 +9,13 @@ import numpy as np
 import optax
 
 from .._errors import as_inputs, as_targets
+from .._machine import KernelMachine
 from .._options import check_count, check_number
 from .._parameters import free_parameters, is_positive, put_back, take_out
 from .._progress import Progress
 from .._results import RESULTS, FitError
 from .._threads import map_in_threads
-from ..criteria._base import AbstractCriterion, prepare
-from ..machine import KernelMachine
+from ..criteria import AbstractCriterion, prepare
 from ..optimizers import GreedyWalk, lbfgs
 from ._coordinates import Ranges, check_inside, draw_starts, hold_pruned, limits
 from ._steps import RUNNING, Rules, Task, advance, advance_all, begin, is_constant

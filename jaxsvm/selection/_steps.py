@@ -8,11 +8,11 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
+from .._machine import KernelMachine
 from .._parameters import put_in
 from .._programs import filter_jit
 from .._results import RESULTS
-from ..criteria._base import AbstractCriterion, Evaluation, is_usable
-from ..machine import KernelMachine
+from ..criteria import AbstractCriterion, Evaluation, is_usable
 from ..optimizers import GreedyWalk
 from ..solvers import Start
 from ._coordinates import clip

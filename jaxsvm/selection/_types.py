@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .._fit import Fit, fit
+from .._machine import KernelMachine
 from .._parameters import listed_parameters, replace
 from .._results import RESULTS, FitError
 from ..criteria import AbstractCriterion
-from ..fit import Fit, as_predictions, fit
-from ..machine import KernelMachine
+from ..posteriors import Ensemble
 
 
 class History(eqx.Module):
@@ -97,7 +98,7 @@ class Selection(eqx.Module):
             values.append(float(value))
         return np.array(values)
 
-    def ensemble(self, weighting: str = "equal") -> "Ensemble":
+    def ensemble(self, weighting: str = "equal") -> Ensemble:
         """The fits of all end points that can be used, as one predictor.
 
         **Arguments:** `weighting`, `"equal"`, or `"criterion"` for weights proportional to
@@ -147,32 +148,3 @@ def stack(trees: Any) -> Any:
 def member(batch: Any, index: int) -> Any:
     """One of several pytrees that are stacked along the leading axis of their leaves."""
     return jax.tree.map(lambda leaf: leaf[index], batch)
-
-
-class Ensemble(eqx.Module):
-    """Several fits that predict as one: the weighted mean of their latent functions.
-
-    `members` are the fits, `shares` their weights.
-    """
-
-    members: tuple[Fit, ...]
-    shares: Float[Array, " members"]
-
-    def decision(self, x: Any) -> Float[Array, " m"]:
-        """The weighted mean of the members' latent functions at new points.
-
-        **Arguments:** `x`, a matrix with one row for each point.
-
-        **Returns:** one value for each point.
-        """
-        values = jnp.stack([member.decision(x) for member in self.members])
-        return self.shares.astype(values.dtype) @ values
-
-    def predict(self, x: Any) -> Float[Array, " m"]:
-        """Labels -1 and +1 of new points, or for a regression loss their targets.
-
-        **Arguments:** `x`, a matrix with one row for each point.
-
-        **Returns:** one label or target for each point.
-        """
-        return as_predictions(self.members[0].model.loss, self.decision(x))

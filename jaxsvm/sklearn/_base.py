@@ -10,11 +10,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from .._errors import require_unmasked
+from .._machine import KernelMachine
 from .._options import check_count, check_number
 from .._process import require_own_process
 from .._relevance import lengthscales, relevance
 from .._results import RESULTS
-from ..machine import KernelMachine
 from ._data import Scaling, scaling
 from ._pieces import AbstractKeeper
 

@@ -9,15 +9,15 @@ import numpy as np
 from scipy.special import logit
 
 from .. import gp, kernels
+from .._fit import Fit, decide, fit_gram, require_success
+from .._machine import KernelMachine
 from .._parameters import free_parameters, freeze, parameters, replace, unfreeze
 from .._programs import jit
 from .._results import RESULTS
 from ..criteria import LaplaceEvidence, linear_response
 from ..evidence import Ascent, evidence_ascent, log_evidence
-from ..fit import Fit, decide, fit_gram, require_success
 from ..kernels import AbstractKernel
 from ..losses import Probit
-from ..machine import KernelMachine
 from ..optimizers import lbfgs
 from ..sampling import Posterior, sample
 from ..selection import METHODS, Selection, select

@@ -6,10 +6,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from .._fit import Fit
 from ..evidence import Ascent
-from ..fit import Fit
 from ..gp import MeanFieldFit
-from ..sampling import LaplacePosterior, Posterior
+from ..posteriors import LaplacePosterior
+from ..sampling import Posterior
 from ..selection import Selection
 from ._base import AbstractEstimator
 from ._binary import Binary

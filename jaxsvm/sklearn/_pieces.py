@@ -8,8 +8,8 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
+from .._machine import KernelMachine
 from .._results import RESULTS
-from ..machine import KernelMachine
 from ..selection import History, Selection
 
 STEPS = 20  # of a piece; the optimizer begins anew with each, so they should not be few

@@ -9,18 +9,17 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .. import regression
+from .._fit import fit
+from .._machine import KernelMachine
 from .._parameters import free_parameters, freeze, frozen, parameters
 from .._programs import jit
 from ..criteria import LaplaceEvidence, linear_response
-from ..fit import fit
 from ..kernels import AbstractKernel, Constant
 from ..losses import Quadratic
-from ..machine import KernelMachine
 from ..optimizers import lbfgs
-from ..regression._targets import center_and_scale
-from ..sampling import LaplacePosterior, laplace
-from ..selection import Selection, select
-from ..selection._types import stack
+from ..posteriors import LaplacePosterior, laplace
+from ..regression import center_and_scale
+from ..selection import Selection, select, stack
 from ._base import AbstractEstimator, relevances, required
 from ._binary import KERNELS, one_lengthscale_each
 from ._data import as_numpy, padded, padded_points, subset

@@ -2,7 +2,7 @@
 
 import jax
 
-from .._lapack import one_by_one
+from ..linalg import one_by_one
 from ..losses import AbstractPiecewise
 from ._direct import solve_quadratic
 from ._implicit import attach_derivatives as attach_derivatives

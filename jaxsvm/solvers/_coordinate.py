@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..losses._piecewise import AbstractPiecewise, weighted_bound, weighted_compliance
+from ..losses import AbstractPiecewise, weighted_bound, weighted_compliance
 from ._types import Problem
 
 

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 
 from .._results import RESULTS
-from ..losses._piecewise import AbstractPiecewise, weighted_compliance
+from ..linalg import reduced_solve
+from ..losses import AbstractPiecewise, weighted_compliance
 from ._optimality import judge_piecewise
-from ._system import reduced_solve
 from ._types import Options, Problem, Solution
 
 

@@ -16,10 +16,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._lapack import one_by_one
-from .._lapack import solve as lapack_solve
-from ..losses._piecewise import AbstractPiecewise, weighted_bound, weighted_compliance
-from ._system import reduced_solve
+from ..linalg import one_by_one, reduced_solve
+from ..linalg import solve as lapack_solve
+from ..losses import AbstractPiecewise, weighted_bound, weighted_compliance
 from ._types import Problem
 
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._results import RESULTS
+from ..linalg import reduced_solve
 from ._optimality import Verdict, judge_smooth, sharp_rounding_errors
-from ._system import reduced_solve
 from ._types import Options, Problem, Solution, Start
 
 _STALL_LIMIT = 60  # steps without progress

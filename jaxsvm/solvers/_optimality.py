@@ -9,8 +9,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..losses._piecewise import AbstractPiecewise
-from ._system import sparse_product
+from ..linalg import sparse_product
+from ..losses import AbstractPiecewise
 from ._types import Options, Problem
 
 

@@ -24,7 +24,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._results import RESULTS
-from ..losses._piecewise import AbstractPiecewise, weighted_bound, weighted_compliance
+from ..linalg import reduced_solve, sparse_product
+from ..losses import AbstractPiecewise, weighted_bound, weighted_compliance
 from ._coordinate import coordinate_descent
 from ._optimality import (
     Verdict,
@@ -34,7 +35,6 @@ from ._optimality import (
     rounding_errors,
     sharp_rounding_errors,
 )
-from ._system import reduced_solve, sparse_product
 from ._types import Options, Problem, Solution, Start
 
 _STAGE_LIMIT = 60  # Newton steps in a stage; more than these happen only when rounding errors rule

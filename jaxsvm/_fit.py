@@ -1,0 +1,321 @@
+"""Fitting a kernel machine, and what a fit is."""
+
+import dataclasses
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from ._errors import as_inputs, as_points, as_targets, as_weights, is_traced
+from ._machine import KernelMachine
+from ._options import check_count, check_number
+from ._parameters import unfreeze
+from ._programs import jit
+from ._results import RESULTS, raise_on_failure
+from .kernels import AbstractKernel, covariance_defect, is_covariance, is_user_defined
+from .losses import AbstractLoss, AbstractPiecewise, weighted_bound
+from .solvers import Options, Problem, Start, attach_derivatives, primal_objective, solve
+
+NON_SUPPORT, FREE, BOUND = 0, 1, 2
+
+
+class Stats(eqx.Module):
+    """How a fit went.
+
+    `iterations` are Newton steps. `kkt_residual` is the largest violation of the optimality conditions, in
+    units of the latent function. `duality_gap` is the primal minus the dual objective, relative to the
+    primal; NaN for a loss that is not convex. `objective` is the primal one, the minimum.
+    """
+
+    iterations: Int[Array, ""]
+    kkt_residual: Float[Array, ""]
+    duality_gap: Float[Array, ""]
+    objective: Float[Array, ""]
+
+
+class Fit(eqx.Module):
+    """The MAP solution of a kernel machine: `f(x) = sum_i dual_i k(x, x_i) + offset`.
+
+    `dual` and `latent` (the values `f(x_i)`) are differentiable functions of model and data. `result`
+    is a code of `jaxsvm.RESULTS`, `stats` tells how the fit went, `group` which examples are
+    non-support (0), free (1: marginal, their dual coefficient inside its bounds) or bound (2). In a
+    regression with the soft insensitive loss these are the off-bound and on-bound support vectors.
+    `model`, `x`, `y` and `weights` are what was fitted; `offset` is zero for a model without one.
+    """
+
+    model: KernelMachine
+    x: Float[Array, "n d"]
+    y: Float[Array, " n"]
+    weights: Float[Array, " n"]
+    dual: Float[Array, " n"]
+    offset: Float[Array, ""]
+    latent: Float[Array, " n"]
+    group: Int[Array, " n"]
+    result: Int[Array, ""]
+    stats: Stats
+
+    def decision(self, x: Any) -> Float[Array, " m"]:
+        """The latent function `f(x)` at new points.
+
+        **Arguments:** `x`, a matrix with one row for each point.
+
+        **Returns:** one value for each point.
+        """
+        points = as_points(x, self.x)
+        return decide(unfreeze(self.model.kernel), self.x, self.dual, self.offset, points)
+
+    def predict(self, x: Any) -> Float[Array, " m"]:
+        """Labels -1 and +1 of new points, or for a regression loss their targets.
+
+        **Arguments:** `x`, a matrix with one row for each point.
+
+        **Returns:** one label or target for each point.
+        """
+        return as_predictions(self.model.loss, self.decision(x))
+
+    @property
+    def support(self) -> Bool[Array, " n"]:
+        """Which examples are support vectors."""
+        return self.group != NON_SUPPORT
+
+    @property
+    def free(self) -> Bool[Array, " n"]:
+        """Which examples are free: marginal support vectors, or on a curved piece of the loss."""
+        return self.group == FREE
+
+    @property
+    def bound(self) -> Bool[Array, " n"]:
+        """Which examples have their dual coefficient at its bound."""
+        return self.group == BOUND
+
+    @property
+    def message(self) -> str:
+        """What `result` means; for a batch, the meaning of its worst member."""
+        return RESULTS(int(np.max(np.asarray(self.result)))).message
+
+
+@jit
+def decide(
+    kernel: AbstractKernel,
+    known: Float[Array, "n d"],
+    dual: Float[Array, " n"],
+    offset: Float[Array, ""],
+    points: Float[Array, "m d"],
+) -> Float[Array, " m"]:
+    """The latent function of a fit at points that have been checked, as one program."""
+    return kernel.matrix(points, known, same=False) @ dual + offset
+
+
+def as_predictions(loss: AbstractLoss, latent: Float[Array, " m"]) -> Float[Array, " m"]:
+    """Labels -1 and +1 of latent values, or for a regression loss the values; NaN stays NaN."""
+    if not loss.is_classifier:
+        return latent
+    labels = jnp.where(latent >= 0, 1.0, -1.0).astype(latent.dtype)
+    return jnp.where(jnp.isnan(latent), latent, labels)
+
+
+def fit(
+    model: KernelMachine,
+    x: Any,
+    y: Any,
+    *,
+    weights: Any = None,
+    class_weight: Mapping[int, float] | str | None = None,
+    init: Fit | Any = None,
+    tolerance: float | None = None,
+    max_iterations: int = 400,
+    throw: bool = True,
+) -> Fit:
+    """Find the MAP solution: minimize `sum_i w_i L(y_i, f_i) + 1/2 f' K^-1 f`.
+
+    Hinge, squared hinge, epsilon-insensitive, soft insensitive, Huber and Laplacian losses are solved as
+    box-constrained quadratic programs to machine precision, quadratic ones by one Cholesky
+    factorization, smooth ones by Newton's method. Numerically singular kernel matrices are fine. The result
+    is differentiable with respect to model, `x`, `y` (of a regression) and `weights`, under jit, vmap and
+    grad, to any order. Success is judged on what is returned: its KKT residual and its duality gap. Where
+    no example is free, a free offset has an interval of optimal values; the middle of it is returned.
+
+    **Arguments:**
+
+    - `model`: the kernel machine.
+    - `x`, `y`: inputs, one row for each example, and labels -1/+1 or targets. Integers and lists are
+      converted to floating-point arrays.
+    - `weights`: one for each example, default one. A weight of two is exactly a repeated row, a weight of
+      zero an absent one.
+    - `class_weight`: `{-1: a, +1: b}`, or `"balanced"` for weights inverse to the class frequencies;
+      multiplies `weights`.
+    - `init`: an earlier `Fit` on the same examples, or dual coefficients, to start from.
+    - `tolerance`: the KKT residual asked for, relative to the margin of one or to the largest target; by
+      default 1e-10 in float64, 2e-6 in float32. Rounding errors of `K dual` are allowed for, as long as
+      the duality gap is at most 1e-6 of the objective (1e-3 in float32) at this tolerance, and in
+      proportion at another.
+    - `max_iterations`: of Newton steps.
+    - `throw`: whether to raise where the solver fails. With `throw=False` look at `result`; do so in
+      batches, where the failure of one member should leave the others untouched.
+
+    **Returns:** a `Fit`.
+
+    **Example:**
+
+    >>> fitted = jsvm.fit(model, x, y)
+    >>> fitted.decision(x).shape, bool(fitted.stats.kkt_residual < 1e-9)
+    ((30,), True)
+    """
+    x, y, weights = as_data(model, x, y, weights)
+    if class_weight is not None:
+        weights = weights * _class_weights(class_weight, model, y, weights)
+    start = _start(init, x.shape[0], x.dtype)
+    if tolerance is not None:
+        check_number("tolerance", tolerance, above=0)
+    check_count("max_iterations", max_iterations)
+    options = Options(tolerance, max_iterations)
+    # frozen values become arguments, so that fits at many frozen values share one compilation
+    fitted = _fit(unfreeze(model), x, y, weights, start, options, init is not None)
+    fitted = dataclasses.replace(fitted, model=model)
+    return require_success(fitted) if throw else fitted
+
+
+def as_data(model: KernelMachine, x: Any, y: Any, weights: Any):
+    """Inputs, targets and weights as arrays of the model's precision, after all checks."""
+    if not isinstance(model, KernelMachine):
+        raise TypeError(f"`model` must be a KernelMachine, not {type(model).__name__}")
+    x = as_inputs(x)
+    y = as_targets(y, x.shape[0], labels=model.loss.is_classifier)
+    dtype = jnp.result_type(x, *jax.tree.leaves(unfreeze(model)))
+    return x.astype(dtype), y.astype(dtype), as_weights(weights, x.shape[0], dtype)
+
+
+@partial(jit, static_argnums=(5, 6))
+def _fit(model, x, y, weights, start, options, warm) -> Fit:
+    gram = model.kernel.matrix(x, x, same=True)
+    return fit_gram(model, gram, x, y, weights, start, options, warm)
+
+
+def fit_gram(
+    model: KernelMachine,
+    gram: Float[Array, "n n"],
+    x: Float[Array, "n d"],
+    y: Float[Array, " n"],
+    weights: Float[Array, " n"],
+    start: Start | None = None,
+    options: Options = Options(),  # noqa: B008, it is immutable
+    warm: bool = True,
+) -> Fit:
+    """The fit of a machine whose Gram matrix is known, of arrays that have been checked."""
+    if start is None:
+        start, warm = _start(None, x.shape[0], gram.dtype), False
+    problem = Problem(gram, y, weights, model.loss, model.offset)
+    solution = solve(problem, start, options, warm)
+    dual, offset = attach_derivatives(problem, solution.dual, solution.offset, solution.free)
+    latent = gram @ dual + offset
+    group = jnp.where(solution.free, FREE, jnp.where(dual == 0, NON_SUPPORT, BOUND))
+    result = solution.result
+    if is_user_defined(model.kernel):
+        result = jnp.where(is_covariance(gram), result, RESULTS.factorization_failed)
+    valid = (jnp.min(weights) >= 0) & (jnp.max(weights) > 0)
+    if model.loss.is_classifier:
+        valid &= jnp.all(jnp.abs(y) == 1)
+    result = jnp.where(valid, result, RESULTS.invalid_data)
+    finite = [jnp.all(jnp.isfinite(array)) for array in (gram, x, y, weights, *_scalars(model))]
+    result = jnp.where(jnp.all(jnp.stack(finite)), result, RESULTS.nonfinite)
+    objective = _objective(problem, dual, offset, latent)
+    stats = Stats(solution.iterations, solution.residual, solution.gap, objective)
+    return Fit(model, x, y, weights, dual, offset, latent, group, result, stats)
+
+
+@jax.custom_jvp
+def _objective(problem, dual, offset, latent) -> Float[Array, ""]:
+    """The minimum `sum_i w_i L(y_i, f_i) + 1/2 f' K^-1 f`, given where it is.
+
+    It is stationary in the solution, so its derivative is that at a solution that stays (the envelope
+    theorem) and costs no system of equations.
+    """
+    return primal_objective(problem, dual, offset, latent)
+
+
+@_objective.defjvp
+def _objective_jvp(primals, tangents):
+    _, dual, offset, _ = primals
+
+    def at_solution(problem):
+        if not isinstance(problem.loss, AbstractPiecewise):
+            return primal_objective(problem, dual, offset, problem.gram @ dual + offset)
+        # the dual has the same value and no kinks; a coefficient at its bound moves with it
+        held = dual
+        if problem.loss.shape().bound is not None:
+            bound = weighted_bound(problem.loss, problem.weights, dual.dtype)
+            held = jnp.where(jnp.abs(dual) >= bound, jnp.sign(dual) * bound, dual)
+        return _dual_objective(problem, held, offset, problem.gram @ held + offset)
+
+    _, change = jax.jvp(at_solution, primals[:1], tangents[:1])
+    return _objective(*primals), change
+
+
+def _dual_objective(problem, dual, offset, latent):
+    conjugates = problem.loss.conjugate(problem.y, dual, problem.weights)
+    return -jnp.sum(jnp.where(problem.weights > 0, conjugates, 0.0)) - dual @ (latent - offset) / 2
+
+
+def _scalars(model):
+    return [jnp.sum(leaf) for leaf in jax.tree.leaves(model)] or [jnp.zeros(())]
+
+
+def _class_weights(class_weight, model, y, weights) -> Float[Array, " n"]:
+    if not model.loss.is_classifier:
+        raise ValueError("`class_weight` needs a classification loss")
+    if isinstance(class_weight, str):
+        if class_weight != "balanced":
+            raise ValueError(
+                f'`class_weight` must be "balanced" or a mapping like {{-1: 1.0, +1: 2.0}}, '
+                f"not {class_weight!r}"
+            )
+        total = jnp.sum(weights)
+        positive, negative = (total / (2 * jnp.sum(weights * (y == s))) for s in (1, -1))
+    else:
+        if set(class_weight) != {-1, 1}:
+            raise ValueError(
+                f"`class_weight` must have the keys -1 and +1, not {set(class_weight)}"
+            )
+        positive, negative = class_weight[1], class_weight[-1]
+        if not is_traced(positive, negative) and not all(
+            0 < weight < np.inf for weight in (positive, negative)
+        ):
+            raise ValueError(
+                f"`class_weight` must be positive and finite, but is {dict(class_weight)}"
+            )
+    return jnp.where(y > 0, positive, negative).astype(weights.dtype)
+
+
+def _start(init, examples: int, dtype) -> Start:
+    zero = jnp.zeros((), dtype)
+    if init is None:
+        return Start(jnp.zeros(examples, dtype), zero)
+    dual, offset = (init.dual, init.offset) if isinstance(init, Fit) else (jnp.asarray(init), zero)
+    if dual.shape != (examples,):
+        raise ValueError(
+            f"`init` has {dual.shape} dual coefficients, but there are {examples} examples: start from a "
+            "fit on the same examples"
+        )
+    sound = jnp.isfinite(dual)  # the remains of a fit that failed are no start
+    return Start(jnp.where(sound, dual, 0.0).astype(dtype), jnp.nan_to_num(offset).astype(dtype))
+
+
+def require_success(fitted: Fit) -> Fit:
+    """The fit, or an error in words where its solver failed."""
+
+    def details():
+        if int(fitted.result) == RESULTS.factorization_failed:
+            return f" Here {covariance_defect(fitted.model.kernel.gram(fitted.x))}."
+        return (
+            f" (KKT residual {float(fitted.stats.kkt_residual):.1e}, duality gap "
+            f"{float(fitted.stats.duality_gap):.1e} after {int(fitted.stats.iterations)} iterations; "
+            "`throw=False` returns the fit all the same)"
+        )
+
+    dual = raise_on_failure(fitted.dual, fitted.result, details)
+    return dataclasses.replace(fitted, dual=dual)

@@ -1,0 +1,111 @@
+"""What people read and run first: README, examples, the command, docstrings."""
+
+import inspect
+import os
+import re
+from pathlib import Path
+
+import equinox as eqx
+import pytest
+from scripts import output_of
+
+import jaxsvm as jsvm
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) >= 5
+    namespace = {}
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), namespace)
+    assert namespace["classifier"].score(namespace["x_cancer"], namespace["y_cancer"]) > 0.9
+    assert namespace["fit"].stats.kkt_residual < 1e-9
+    loaded = jsvm.load(tmp_path / "tuned.jaxsvm")
+    assert jsvm.parameters(loaded)["loss.C"] == jsvm.parameters(namespace["tuned"])["loss.C"]
+
+
+@pytest.mark.parametrize(
+    "script, arguments, expected",
+    [
+        ("first_fit.py", [], "support vectors: 31 marginal, 27 at the bound"),
+        ("overview.py", [], "new examples, evidence"),
+        ("benchmarks/estimators.py", ["--quick"], "| LSSVC |"),
+        ("benchmarks/solve.py", ["--quick"], "geometric mean of the ratios"),
+        ("benchmarks/criteria.py", ["--quick"], "GridSearchCV of SVC"),
+        ("benchmarks/evidence.py", ["--quick"], "Effective draws"),
+        ("benchmarks/soak.py", ["--quick"], "most in the first 1: "),
+        ("regression.py", [], "intervals of 50 % and 95 % hold"),
+        ("benchmarks/regression.py", ["--quick"], "Coverage of 95 % intervals"),
+        (
+            "papers/gold_sollich_tables.py",
+            ["--quick", "--methods", "gradient"],
+            "| twonorm | GACV |",
+        ),
+        ("papers/gold_sollich_evidence.py", ["--quick"], "| twonorm | Evid grad | 4.0"),
+        ("papers/gold_sollich_nystrom.py", ["--quick"], "error of the medians"),
+        ("papers/laplace_against_exact.py", ["--quick"], "Laplace"),
+        ("papers/linear_response.py", ["--quick"], "| hinge, free offset | all | 6 |"),
+    ],
+)
+def test_examples_run(script, arguments, expected):
+    assert expected in output_of(script, *arguments)
+
+
+def test_the_neural_kernel_learns():
+    errors = [float(e) for e in re.findall(r"test error ([0-9.]+)", output_of("neural_kernel.py"))]
+    assert len(errors) == 3 and errors[2] < min(errors[0], errors[1])
+
+
+@pytest.mark.skipif("JAXSVM_DATA" not in os.environ, reason="needs data: set JAXSVM_DATA")
+def test_the_table_of_least_squares_machines():
+    printed = output_of("papers/cawley_talbot_table2.py", "--quick")
+    assert "| thyroid | 2 |" in printed
+
+
+@pytest.mark.skipif("JAXSVM_DATA" not in os.environ, reason="needs data: set JAXSVM_DATA")
+def test_the_table_of_probabilities():
+    printed = output_of("papers/calibration.py", "--quick")
+    assert "| thyroid | 1 | samples, normalized |" in printed and "Platt" in printed
+
+
+def test_committed_results_make_the_tables():
+    printed = output_of("papers/cawley_talbot_table2.py", "--show")
+    assert printed.count("±") >= 13 * 8
+    printed = output_of("papers/gold_sollich_tables.py", "--show")
+    assert "| crabs | LE1 | 10.7 ± 2.1 (5.9) |" in printed
+    printed = output_of("papers/gold_sollich_nystrom.py", "--show")
+    assert "| banana | 21 ± 6 |" in printed or "21 ± 6" in printed
+    printed = output_of("papers/gold_sollich_evidence.py", "--show")
+    assert "| twonorm | ES | 3.7 ± 0.4 (3.0) |" in printed
+    printed = output_of("papers/linear_response.py", "--show")
+    assert "| squared hinge, no offset | all | 240 | 10.6 of 80 |" in printed
+
+
+# found from the values of a loss, unless a class has a closed form
+DEFAULTS = {
+    "derivative", "curvature", "log_normalizer", "noise_variance", "sample_noise", "noise_cumulative"
+}  # fmt: skip
+
+
+def test_classes_are_abstract_or_final():
+    """No class that can be instantiated is subclassed, and no concrete method but defaults is overridden."""
+    classes = set()
+    for module in (jsvm.kernels, jsvm.losses, jsvm.criteria, jsvm.criteria.priors):
+        classes |= {
+            c for c in vars(module).values() if inspect.isclass(c) and issubclass(c, eqx.Module)
+        }
+    for cls in classes:
+        for parent in cls.__mro__[1:-1]:
+            if parent.__module__.startswith("jaxsvm"):
+                assert parent.__name__.startswith("Abstract"), (
+                    f"{cls.__name__} subclasses {parent.__name__}"
+                )
+                for name, member in vars(parent).items():
+                    concrete = inspect.isfunction(member) or isinstance(member, property)
+                    abstract = getattr(member, "__isabstractmethod__", False)
+                    default = parent.__module__ == "jaxsvm.losses._base" and name in DEFAULTS
+                    if concrete and not abstract and not default and not name.startswith("__"):
+                        assert name not in vars(cls), f"{cls.__name__} overrides {name}"
