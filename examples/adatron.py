@@ -7,8 +7,7 @@ With the quadratic slack penalty `1/(2v) sum xi^2` and no offset the dual proble
 Adatron of Anlauf and Biehl climbs it: every alpha moves by its rate times `1 - y_i f_i`, and stays at
 zero where it would become negative. In parallel all move at once, with one rate that must be below twice
 the inverse of the largest eigenvalue; one after the other each can go the whole way to its maximum, at
-the rate `1 / k_ii`. Opper and Winther, "Gaussian processes and SVM: mean field results and
-leave-one-out", sec. 8.7, train their machines so. Both gain a constant factor each round;
+the rate `1 / k_ii`. [OW00, sec. 8.7] train their machines so. Both gain a constant factor each round;
 the active-set Newton method of `jaxsvm.fit` needs a few factorizations, and ends at rounding errors.
 """
 

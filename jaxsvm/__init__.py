@@ -1,4 +1,19 @@
-"""Bayesian and differentiable model selection of support vector machines, in JAX."""
+"""Bayesian and differentiable model selection for support vector machines, in JAX.
+
+Docstrings cite the papers behind the methods by these keys, so that a search for `[GS03, eq. 15]` finds the
+code of that equation:
+
+- GS03: C. Gold and P. Sollich, "Model selection for support vector machine classification", Neurocomputing
+  55, 2003.
+- GS05: C. Gold and P. Sollich, "Fast Bayesian support vector machine parameter tuning with the Nystrom
+  method", International Joint Conference on Neural Networks, 2005.
+- CKO04: W. Chu, S. S. Keerthi and C. J. Ong, "Bayesian support vector regression using a unified loss
+  function", IEEE Transactions on Neural Networks 15, 2004.
+- OW00: M. Opper and O. Winther, "Gaussian processes and SVM: mean field results and leave-one-out", in
+  "Advances in Large Margin Classifiers", 2000.
+- CT07: G. C. Cawley and N. L. C. Talbot, "Preventing over-fitting during model selection via Bayesian
+  regularisation of the hyper-parameters", Journal of Machine Learning Research 8, 2007.
+"""
 
 from importlib.metadata import version as _version
 

@@ -4,10 +4,9 @@
     python examples/benchmarks/evidence.py --quick    # small sizes, draws and peak: whether it runs at all
     python examples/benchmarks/evidence.py --output evidence.txt    # saves what it prints
 
-- `draws`: effective draws a second of our chains, against the loop of Gold and Sollich, "Fast Bayesian
-  support vector machine parameter tuning with the Nystrom method", written in plain NumPy below: one
-  chain, ten leapfrog steps of 0.05, the first half dropped. Same model, same white coordinates, same
-  estimator; the worst of total loss, penalty and leading coordinates counts.
+- `draws`: effective draws a second of our chains, against the loop of [GS05], written in plain NumPy
+  below: one chain, ten leapfrog steps of 0.05, the first half dropped. Same model, same white
+  coordinates, same estimator; the worst of total loss, penalty and leading coordinates counts.
 - `peak`: which share of the speed of a large matrix product the leapfrog steps reach.
 - `growth`: time and memory of one gradient of the evidence against the number of examples.
 - `ascent`: whole ascents with the defaults, on the first partition of each of the thirteen benchmark sets

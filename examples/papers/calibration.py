@@ -13,9 +13,9 @@ evidence (rank 40). Then, at the same kernel and C:
 - Laplace, normalized and average: the Gaussian posterior around the fit (`jaxsvm.laplace`);
 - Platt: scikit-learn's `CalibratedClassifierCV` (a sigmoid of the decision value, five folds) around `SVC`.
 
-Gold and Sollich, "Model selection for support vector machine classification", sec. 4, note that C matters
-for class probabilities, and do not pursue them. Test scores are the log loss in nats, the expected
-calibration error (ten bins), the Brier score, and the error of the more probable label in %.
+[GS03, sec. 4] note that C matters for class probabilities, and do not pursue them. Test scores are the
+log loss in nats, the expected calibration error (ten bins), the Brier score, and the error of the more
+probable label in %.
 
 Results are saved as they come in `results/calibration.json`; a second call goes on. Needs the
 benchmark data (see the README on `JAXSVM_DATA`) and scikit-learn.

@@ -1,8 +1,7 @@
 """Comparing classifiers over several data sets: mean ranks, signed ranks, z statistics, and their plot.
 
-Cawley and Talbot, "Preventing over-fitting during model selection via Bayesian regularisation of the
-hyper-parameters", sec. 3; Demsar, "Statistical comparisons of classifiers over multiple data sets".
-Scores are given as `{method: {set: {partition: score}}}`, smaller is better.
+[CT07, sec. 3]; Demsar, "Statistical comparisons of classifiers over multiple data sets". Scores are given
+as `{method: {set: {partition: score}}}`, smaller is better.
 """
 
 from pathlib import Path

@@ -6,11 +6,11 @@
     python examples/papers/laplace_against_exact.py --show               # the tables of what is there
     python examples/papers/laplace_against_exact.py --figure laplace.png
 
-Gold and Sollich, "Model selection for support vector machine classification", approximate the evidence of
-hinge and squared hinge (eqs. 15 and 17, and Kwok's smoothing of the hinge, for comparison); what they miss
-could not be told, since only the gradient of the evidence was known exactly. Here all are compared in
-nats, along C, the lengthscale and the amplitude of an RBF kernel, each with the others held at
-their middle values. Error bars are standard errors of `jaxsvm.evidence.log_evidence`.
+[GS03] approximate the evidence of hinge and squared hinge (eqs. 15 and 17, and Kwok's smoothing of the
+hinge, for comparison); what they miss could not be told, since only the gradient of the evidence was
+known exactly. Here all are compared in nats, along C, the lengthscale and the amplitude of an RBF kernel,
+each with the others held at their middle values. Error bars are standard errors of
+`jaxsvm.evidence.log_evidence`.
 
 Results are saved as they come in `results/laplace_against_exact.json`; a second call goes on.
 """

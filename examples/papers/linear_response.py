@@ -4,10 +4,10 @@
     python examples/papers/linear_response.py --quick    # 30 examples, hinge with offset, six problems
     python examples/papers/linear_response.py --show     # the table of what is there
 
-The estimate of Opper and Winther, "Gaussian processes and SVM: mean field results and leave-one-out",
-eqs. 8.26-8.32, takes all examples but the one that is left out to stay in their groups. Here its count
-of errors is compared with that of retraining without each example, for hinge and squared hinge, with a
-free offset and without one, over generated sets, lengthscales and penalties from small to large.
+The estimate of [OW00, eqs. 8.26-8.32] takes all examples but the one that is left out to stay in their
+groups. Here its count of errors is compared with that of retraining without each example, for hinge and
+squared hinge, with a free offset and without one, over generated sets, lengthscales and penalties from
+small to large.
 
 Results are saved as they come in `results/linear_response.json`; a second call goes on.
 """

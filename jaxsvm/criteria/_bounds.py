@@ -16,9 +16,9 @@ class JaakkolaHaussler(AbstractFitCriterion):
     """Jaakkola and Haussler's bound on the leave-one-out error of a support vector machine.
 
     Leaving out example i lowers its margin by at most `alpha_i K_ii`, `alpha = |dual|`, so
-    `1/n sum_i score(y_i, f_i - dual_i K_ii)` is an upper bound of the leave-one-out score. Gold and
-    Sollich, "Model selection for support vector machine classification", below eq. 10. The score "error" is
-    piecewise constant; a smooth one is differentiable but for kinks where an example changes its group.
+    `1/n sum_i score(y_i, f_i - dual_i K_ii)` is an upper bound of the leave-one-out score
+    [GS03, below eq. 10]. The score "error" is piecewise constant; a smooth one is differentiable but for
+    kinks where an example changes its group.
 
     **Arguments:** `score`, "error", "hinge", "smooth" or a function of `(y, f)` that falls with `y f`.
     """
@@ -47,9 +47,8 @@ class JaakkolaHaussler(AbstractFitCriterion):
 class SupportVectorCount(AbstractFitCriterion):
     """The training error plus the fraction of support vectors, the simplest bound on leave-one-out.
 
-    Leaving out a non-support vector changes nothing. Gold and Sollich, "Model selection for support vector
-    machine classification", below eq. 10. A number of examples divided by n, so its gradient is zero
-    everywhere: for methods that need values only.
+    Leaving out a non-support vector changes nothing [GS03, below eq. 10]. A number of examples divided
+    by n, so its gradient is zero everywhere: for methods that need values only.
 
     **Arguments:** none.
     """

@@ -11,10 +11,9 @@ class GACV(AbstractFitCriterion):
     """Wahba's generalized approximate cross-validation of the hinge, an estimate of the test loss.
 
     `1/n sum_i [max(1 - z_i, 0) + alpha_i K_ii g(z_i)]` with margins `z = y f`, `alpha = |dual|`, and g equal
-    to 2 for `z < -1`, 1 up to `z = 1` and 0 beyond. Gold and Sollich, "Model selection for support vector
-    machine classification", eq. 13. It jumps where a margin crosses -1 (at +1 there is no jump, since
-    beyond it alpha is zero); elsewhere it is differentiable but for kinks where an example changes its
-    group.
+    to 2 for `z < -1`, 1 up to `z = 1` and 0 beyond [GS03, eq. 13]. It jumps where a margin crosses -1
+    (at +1 there is no jump, since beyond it alpha is zero); elsewhere it is differentiable but for kinks
+    where an example changes its group.
 
     **Arguments:** none.
     """

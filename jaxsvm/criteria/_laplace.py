@@ -20,20 +20,18 @@ class LaplaceEvidence(AbstractFitCriterion):
     `-ln Q = sum_i L(y_i, f_i) + 1/2 f' K^-1 f - sum_i log_normalizer + 1/2 ln det(I + Lambda K)`, where
     the diagonal matrix Lambda holds the curvatures of the losses at the solution:
 
-    - hinge: `2 pi [a (C - a) / C]^2` for marginal support vectors with `a = |dual|`, zero for the others.
-      Gold and Sollich, "Model selection for support vector machine classification", eqs. 15-16. It is
-      what a kink between slopes 0 and -C integrates to, and smooth in the hyperparameters but for a
-      kink of the fit where an example changes its group. Epsilon-insensitive and Laplacian losses are
-      treated in the same way.
+    - hinge: `2 pi [a (C - a) / C]^2` for marginal support vectors with `a = |dual|`, zero for the others
+      [GS03, eqs. 15-16]. It is what a kink between slopes 0 and -C integrates to, and smooth in the
+      hyperparameters but for a kink of the fit where an example changes its group. Epsilon-insensitive
+      and Laplacian losses are treated in the same way.
     - squared hinge: `C exp(-smoothing / (1 - z))` for margins `z < 1`, eq. 17. With `smoothing=0` it is
       the plain Laplace approximation, which jumps where the set of support vectors changes.
     - hinge with `kwok=c`: `C s''(z)` with `s(z) = (1 - z) / (1 + exp(-c (1 - z)))` for all examples, below
       eq. 16, for comparison.
-    - soft insensitive and Huber: `1 / compliance` on the quadratic pieces, Chu, Keerthi and Ong, "Bayesian
-      support vector regression using a unified loss function", eq. 37; it jumps where the set of
-      examples on these pieces changes. As beta tends to zero the fit becomes that of the epsilon-insensitive
-      loss, but this approximation grows without bound: ever narrower pieces are ever less like the
-      whole posterior. Compare models of the same beta.
+    - soft insensitive and Huber: `1 / compliance` on the quadratic pieces, [CKO04, eq. 37]; it jumps
+      where the set of examples on these pieces changes. As beta tends to zero the fit becomes that of the
+      epsilon-insensitive loss, but this approximation grows without bound: ever narrower pieces are ever
+      less like the whole posterior. Compare models of the same beta.
     - smooth losses: their second derivative. For `Quadratic` this is the exact marginal likelihood of
       Gaussian process regression.
 

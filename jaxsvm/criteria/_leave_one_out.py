@@ -16,13 +16,12 @@ from ._cross_validation import retrain
 
 
 class LeaveOneOut(AbstractCriterion):
-    """The exact leave-one-out score `1/n sum_i score(y_i, f_i^(-i))`, by training n times.
+    """The exact leave-one-out score `1/n sum_i score(y_i, f_i^(-i))`, by training n times
 
-    Gold and Sollich, "Model selection for support vector machine classification", eq. 10. Each training
-    starts from the fit on all examples; for a non-support vector it ends there. An example of weight
-    two is left out whole. Differentiable for a smooth score, but for kinks where an example changes its
-    group in one of the fits; a gradient costs one Cholesky factorization for each example. The score
-    "error" is piecewise constant.
+    [GS03, eq. 10]. Each training starts from the fit on all examples; for a non-support vector it ends
+    there. An example of weight two is left out whole. Differentiable for a smooth score, but for kinks
+    where an example changes its group in one of the fits; a gradient costs one Cholesky factorization for
+    each example. The score "error" is piecewise constant.
 
     **Arguments:** `score`, "error", "hinge", "smooth" (of labels), "squared", "absolute", or a function of
     `(y, f)`; `batch_size`, how many of the fits are vectorized, which needs so many times the memory

@@ -25,12 +25,11 @@ class LinearResponse(AbstractFitCriterion):
     the hinge, `1/C` for the squared hinge. For a free example `S_i^2 = 1 / [(K + c)_free^-1]_ii`, for a
     bound one `S_i^2 = k_ii - k_i' K_free^-1 k_i`; with a free offset the `l` sum to zero.
 
-    Opper and Winther, "Gaussian processes and SVM: mean field results and leave-one-out", eqs. 8.26-8.32;
-    for the squared hinge Gold and Sollich, "Model selection for support vector machine classification",
-    below eq. 11. For `LeastSquares` and `Quadratic` it is exact; otherwise it tends to count an error too
-    many, above all where few examples are free. Where none is, as for a small C, a free offset is not
-    determined, and how it turns when an example leaves is not seen. The score "error" is piecewise
-    constant, a smooth one is differentiable but for jumps where an example changes its group.
+    [OW00, eqs. 8.26-8.32]; for the squared hinge [GS03, below eq. 11]. For `LeastSquares` and `Quadratic`
+    it is exact; otherwise it tends to count an error too many, above all where few examples are free.
+    Where none is, as for a small C, a free offset is not determined, and how it turns when an example
+    leaves is not seen. The score "error" is piecewise constant, a smooth one is differentiable but for
+    jumps where an example changes its group.
 
     **Arguments:** `score`, how `f_i^(-i)` is compared with `y_i`: "error", "hinge", "smooth" (of labels),
     "squared", "absolute", or a function of `(y, f)`. For all losses of linear and quadratic pieces.

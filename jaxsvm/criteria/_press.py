@@ -16,9 +16,8 @@ class PRESS(AbstractCriterion):
 
     With `M = K + 1/C`, `P = M^-1 - M^-1 1 1' M^-1 / (1' M^-1 1)` (without the second term if the machine
     has no free offset) and `dual = P y`, leaving out example i gives the residual `dual_i / P_ii`.
-    Cawley and Talbot, "Preventing over-fitting during model selection via Bayesian regularisation of
-    the hyper-parameters", eqs. 7-12; derivatives sec. 1.3.1, here for all hyperparameters at once by one
-    matrix product. Differentiable everywhere.
+    [CT07, eqs. 7-12]; derivatives sec. 1.3.1, here for all hyperparameters at once by one matrix product.
+    Differentiable everywhere.
 
     **Arguments:** none. For the losses `LeastSquares` and `Quadratic`.
     """

@@ -20,10 +20,10 @@ _BALLS = ("exact", "bound")
 class RadiusMargin(AbstractCriterion):
     """The radius-margin bound `R^2 / n sum_i alpha_i` on the leave-one-out error.
 
-    R is the radius of the smallest ball in feature space that holds all examples, and `alpha = |dual|`.
-    Gold and Sollich, "Model selection for support vector machine classification", eq. 9. For the squared
-    hinge the feature space is that of the kernel `K + 1/C`, in which the machine has a hard margin. With
-    `ball="exact"` R is differentiable but for kinks where another example comes to lie on the ball.
+    R is the radius of the smallest ball in feature space that holds all examples, and `alpha = |dual|`
+    [GS03, eq. 9]. For the squared hinge the feature space is that of the kernel `K + 1/C`, in which the
+    machine has a hard margin. With `ball="exact"` R is differentiable but for kinks where another example
+    comes to lie on the ball.
 
     **Arguments:** `ball`: "exact" for the smallest ball, `R^2 = max_b sum_i b_i K_ii - b' K b` over `b >= 0`
     with sum one; or "bound" for `max_i K_ii`, that of a ball around the origin, which is all the

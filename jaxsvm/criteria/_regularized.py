@@ -31,9 +31,7 @@ class Regularized(AbstractCriterion):
 
     A weight that is not given is integrated out with Jeffreys' prior: `zeta Q` becomes `n/2 ln Q`, and
     `xi Omega` becomes `power ln Omega`, with power `d/2` for the `Gaussian` prior of d values. With
-    neither given this is Cawley and Talbot, "Preventing over-fitting during model selection via Bayesian
-    regularisation of the hyper-parameters", eq. 15; with both, eq. 14. Differentiable where the
-    criterion is.
+    neither given this is [CT07, eq. 15]; with both, eq. 14. Differentiable where the criterion is.
 
     Only the weight of a positive criterion can be integrated out. For one that is a negative log
     likelihood by itself, such as `LaplaceEvidence`, give `zeta=1`. A prior that is a plain function (minus
@@ -130,10 +128,8 @@ def prune(
     An input is pruned if, with its relevance at zero, the criterion Q is less sensitive to it than the
     prior, `-dQ/deta_i < xi / zeta` with the effective weights `xi = N / Omega`, `zeta = n / 2Q` (n is the
     sum of the weights), and if the regularized criterion (at an unchanged N) gets no worse. Inputs are
-    tried one after the other, the least relevant first. Cawley and Talbot, "Preventing over-fitting
-    during model selection via Bayesian regularisation of the hyper-parameters", sec. 4.2. Select again
-    afterwards, which leaves pruned inputs as they are whatever its bounds, and prune again, until nothing
-    changes.
+    tried one after the other, the least relevant first [CT07, sec. 4.2]. Select again afterwards, which
+    leaves pruned inputs as they are whatever its bounds, and prune again, until nothing changes.
 
     **Arguments:** `criterion`, `Regularized` with `priors.Laplace()` on the relevances of one
     parameter with one lengthscale for each input; `model`; `x`, `y`, `weights`, the data.

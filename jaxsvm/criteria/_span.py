@@ -18,11 +18,11 @@ class Span(AbstractFitCriterion):
     """The span estimate of the leave-one-out error of the squared hinge.
 
     `1/n sum_i H(alpha_i S_i^2 - 1)` with `alpha = |dual|` and the span `S_i^2 = 1 / [(K_SV + 1/C)^-1]_ii`,
-    Gold and Sollich, "Model selection for support vector machine classification", eq. 12. This is a count
-    of errors, piecewise constant in the hyperparameters. Smoothed, as below eq. 12, the step H(z) is
-    `1 / (1 + exp(-c1 z + c2))` and `S_i^2 = 1 / [(K_SV + 1/C + eta / alpha)^-1]_ii - eta / alpha_i`: then it
-    is continuous everywhere, and differentiable but for kinks where the set of support vectors changes.
-    With a free offset the vectors of the span sum to zero, which borders the matrices by a row of ones.
+    [GS03, eq. 12]. This is a count of errors, piecewise constant in the hyperparameters. Smoothed, as
+    below eq. 12, the step H(z) is `1 / (1 + exp(-c1 z + c2))` and `S_i^2 = 1 / [(K_SV + 1/C + eta /
+    alpha)^-1]_ii - eta / alpha_i`: then it is continuous everywhere, and differentiable but for kinks
+    where the set of support vectors changes. With a free offset the vectors of the span sum to zero,
+    which borders the matrices by a row of ones.
 
     **Arguments:** `smoothed`, whether to smooth; `c1`, the steepness of the step; `c2`, its shift; `eta`,
     the smoothing of the span, positive (`smoothed=False` leaves it out). The defaults are

@@ -39,8 +39,7 @@ class AbstractPrior(eqx.Module):
 class Gaussian(AbstractPrior):
     """`Omega = 1/2 sum_i v_i^2`, power `k / 2`.
 
-    Cawley and Talbot, "Preventing over-fitting during model selection via Bayesian regularisation of the
-    hyper-parameters", eqs. 14-15, there for the relevances of the inputs.
+    [CT07, eqs. 14-15], there for the relevances of the inputs.
     """
 
     def penalty(self, values):
@@ -53,12 +52,11 @@ class Gaussian(AbstractPrior):
 
 
 class Laplace(AbstractPrior):
-    """`Omega = sum_i |v_i|`, power the number of values that are not zero.
+    """`Omega = sum_i |v_i|`, power the number of values that are not zero
 
-    Cawley and Talbot, "Preventing over-fitting during model selection via Bayesian regularisation of the
-    hyper-parameters", sec. 4.2. It prefers values that are exactly zero, which unconstrained
-    coordinates only approach: `jaxsvm.criteria.prune` puts them there. Values below 1e-12 of the largest
-    count as zero, so the criterion jumps when one of them is pruned.
+    [CT07, sec. 4.2]. It prefers values that are exactly zero, which unconstrained coordinates only
+    approach: `jaxsvm.criteria.prune` puts them there. Values below 1e-12 of the largest count as zero, so
+    the criterion jumps when one of them is pruned.
     """
 
     def penalty(self, values):

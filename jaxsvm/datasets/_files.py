@@ -77,9 +77,8 @@ def load(name: str, split: int | None = None, *, lags: int | None = None) -> Dat
     A `Dataset` or a `Split`, as in the table.
 
     Rätsch, Onoda and Müller, "Soft margins for AdaBoost", Machine Learning 42, 2001 (IDA); Ripley,
-    "Pattern Recognition and Neural Networks", 1996 (Pima); Chu, Keerthi and Ong, "Bayesian support
-    vector regression using a unified loss function", IEEE Transactions on Neural Networks 15, 2004,
-    section VII (regression sets).
+    "Pattern Recognition and Neural Networks", 1996 (Pima); [CKO04], IEEE Transactions on Neural Networks
+    15, 2004, section VII (regression sets).
     """
     name, fields = _read(name)
     if lags is not None and name != _LASER:

@@ -163,8 +163,7 @@ def sinc(
 
     A `Dataset` with `x` of shape `(n, 1)` and real targets `y`.
 
-    Chu, Keerthi and Ong, "Bayesian support vector regression using a unified loss function", IEEE
-    Transactions on Neural Networks 15, 2004, section VII-A.
+    [CKO04], IEEE Transactions on Neural Networks 15, 2004, section VII-A.
     """
     _check_size(n)
     if noise is not None and not isinstance(noise, NoiseModel):
@@ -215,8 +214,7 @@ def robot_arm(
     A `Dataset` with `x` of shape `(n, inputs)` and `y` of shape `(n, 2)`, or `(n,)` for one output.
 
     MacKay, "A practical Bayesian framework for backpropagation networks", Neural Computation 4,
-    1992; six inputs: Chu, Keerthi and Ong, "Bayesian support vector regression using a unified loss
-    function", IEEE Transactions on Neural Networks 15, 2004, equation 45 and below.
+    1992; six inputs: [CKO04], IEEE Transactions on Neural Networks 15, 2004, equation 45 and below.
     """
     _check_size(n)
     if inputs not in (2, 6):

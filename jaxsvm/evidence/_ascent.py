@@ -64,9 +64,8 @@ def evidence_ascent(
 
     At each step chains sample the posterior in white coordinates and give the gradient of the log
     evidence with its standard error (`jaxsvm.evidence_gradient`); the optimizer takes a step; the chains,
-    their step size and their scaling are carried over to the next kernel. Gold and Sollich, "Fast
-    Bayesian support vector machine parameter tuning with the Nystrom method", and "Model selection for
-    support vector machine classification", sec. 4.3.
+    their step size and their scaling are carried over to the next kernel. [GS05], and "Model selection
+    for support vector machine classification", sec. 4.3.
 
     **Arguments:**
 
@@ -211,8 +210,7 @@ def median_of_partitions(
 ) -> tuple[KernelMachine, list[Ascent]]:
     """Tune on each of several partitions of the data, and take the median of each hyperparameter.
 
-    Gold and Sollich, "Fast Bayesian support vector machine parameter tuning with the Nystrom method",
-    sec. IV.B, where the first five partitions are used.
+    [GS05, sec. IV.B], where the first five partitions are used.
 
     **Arguments:** `model`, where to begin; `partitions`, pairs `(x, y)` of training data; `key`;
     `options` of `evidence_ascent`.

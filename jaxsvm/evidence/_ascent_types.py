@@ -100,9 +100,8 @@ def leaves_by_name(model: KernelMachine, tree: Any) -> dict[str, Any]:
 def median_model(models: list[KernelMachine]) -> KernelMachine:
     """The model with the median of each hyperparameter.
 
-    Gold and Sollich, "Fast Bayesian support vector machine parameter tuning with the Nystrom method",
-    sec. IV.B: hyperparameters are tuned on several partitions of the data, and the median of each is
-    used for all of them.
+    [GS05, sec. IV.B]: hyperparameters are tuned on several partitions of the data, and the median of each
+    is used for all of them.
 
     **Arguments:** `models`, of the same structure.
 

@@ -69,11 +69,10 @@ def evidence_gradient(
 ) -> EvidenceGradient:
     """The gradient of the log evidence by all hyperparameters that are not frozen, for any loss.
 
-    For a parameter of the loss: `n d ln kappa - <sum_i dL_i>`, Gold and Sollich, "Model selection for support
-    vector machine classification", eq. 18. For a parameter of the kernel: `-1/2 <u' dK K^-1 theta>` with the
-    slopes `u_i = dL/dtheta_i`, eq. 20. Brackets are posterior averages. The average `<u b'>` is taken
-    while sampling; then all derivatives of the kernel come from one pass back through it. In nats for
-    the whole data set (the paper divides by n).
+    For a parameter of the loss: `n d ln kappa - <sum_i dL_i>`, [GS03, eq. 18]. For a parameter of the
+    kernel: `-1/2 <u' dK K^-1 theta>` with the slopes `u_i = dL/dtheta_i`, eq. 20. Brackets are posterior
+    averages. The average `<u b'>` is taken while sampling; then all derivatives of the kernel come from
+    one pass back through it. In nats for the whole data set (the paper divides by n).
 
     **Arguments:**
 

@@ -52,8 +52,7 @@ def log_evidence(
 
     With `ln Q(y | f) = log_normalizer - L(y, f)` and `V V' = K` it is exact but for a standard error, where
     `criteria.LaplaceEvidence` approximates its negative. For the `Quadratic` loss it is the marginal
-    likelihood of Gaussian process regression. Gold and Sollich, "Model selection for support vector
-    machine classification", sec. 2.2, where only its gradients are computed.
+    likelihood of Gaussian process regression. [GS03, sec. 2.2], where only its gradients are computed.
 
     **Arguments:**
 

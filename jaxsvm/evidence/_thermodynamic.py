@@ -51,9 +51,8 @@ class Thermodynamic:
     """Thermodynamic integration: `ln Z(1) = -int_0^1 dt <sum_i w_i L_i>_t`.
 
     All losses are multiplied by t. For a loss that is linear in C this is integrating over C from zero,
-    where the posterior is the prior: Gold and Sollich, "Model selection for support vector machine
-    classification", eq. 18. Chains begin with exact draws from the prior and are carried from
-    temperature to temperature, so that each gives an estimate of its own.
+    where the posterior is the prior: [GS03, eq. 18]. Chains begin with exact draws from the prior and are
+    carried from temperature to temperature, so that each gives an estimate of its own.
 
     With `t = u^power` the integrand `g = -<L>_t dt/du` vanishes at the prior, and the trapezoid rule over
     equal steps h of u errs only by what it misses at the other end: `h/2 (g0 + g1) + h^2/12 (g0' - g1')` in

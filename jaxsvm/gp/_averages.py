@@ -33,9 +33,8 @@ def averaged(
     """The average `Z = <Q(y | f)>` of the likelihood over a Gaussian of latent values, elementwise.
 
     Probit labels, flipped or not, are signs of a latent value plus noise, so the Gaussian adds to the
-    variance of the noise: Opper and Winther, "Gaussian processes and SVM: mean field results and
-    leave-one-out", eqs. 8.15-8.17 and 8.39. For the logistic likelihood panels end where the likelihood
-    or the Gaussian have changed by some factor, with eight Gauss-Legendre nodes in each.
+    variance of the noise: [OW00, eqs. 8.15-8.17 and 8.39]. For the logistic likelihood panels end where
+    the likelihood or the Gaussian have changed by some factor, with eight Gauss-Legendre nodes in each.
 
     The distribution `Q(y | f) N(f; mean, variance) / Z` has the mean `mean + variance slope` and the
     variance `variance (1 - variance curvature)`.

@@ -21,9 +21,8 @@ class Equations(eqx.Module):
     """`step_i = d ln <Q(y_i | f)> / d h_i`, averaged over a Gaussian around `h_i` of variance `k_ii`.
 
     `step` is `y alpha` of each example, and `h = K (weights step) - k_ii step` the latent value that all
-    others together give to it: Opper and Winther, "Gaussian processes and SVM: mean field results
-    and leave-one-out", eq. 8.40. An example of weight two is a repeated row: its twin is one of the
-    others.
+    others together give to it: [OW00, eq. 8.40]. An example of weight two is a repeated row: its twin is
+    one of the others.
     """
 
     gram: Float[Array, "n n"]

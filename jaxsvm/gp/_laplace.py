@@ -103,8 +103,7 @@ def left_out_of_fit(
 
     An example is a Gaussian of precision `L''(f_i)` there, whose removal gives the variance
     `S_i = 1 / [(K + 1/L'')^-1]_ii - 1/L''_i` and the mean `f_i - S_i dual_i`: one Newton step towards the fit
-    without it, as in Opper and Winther, "Gaussian processes and SVM: mean field results and
-    leave-one-out", eq. 8.41.
+    without it, as in [OW00, eq. 8.41].
 
     **Arguments:** `gram`, the covariances; `fit`, the mode; `marginal`, the variances of the latent values
     if they are known, without which those of examples that hardly count are not exact.

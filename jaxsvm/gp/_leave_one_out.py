@@ -78,9 +78,9 @@ class AbstractLeftOut(AbstractCriterion):
 class NaiveMeanField(AbstractLeftOut):
     """The leave-one-out score of naive mean field theory, from its solution on all examples.
 
-    Each example is left out by linear response, at the cost of one matrix inversion for all: Opper and
-    Winther, "Gaussian processes and SVM: mean field results and leave-one-out", eqs. 8.41-8.42. The model
-    is a kernel machine with the loss `Probit`, `FlipNoise` or `Logistic`, as for `gp.mean_field`.
+    Each example is left out by linear response, at the cost of one matrix inversion for all:
+    [OW00, eqs. 8.41-8.42]. The model is a kernel machine with the loss `Probit`, `FlipNoise` or
+    `Logistic`, as for `gp.mean_field`.
 
     Eq. 8.42, `Omega_i = k_ii (1 / (y_i alpha_i <f_i>) - 1)`, holds for every flip rate kappa: the second
     derivative of `Z = kappa + (1 - 2 kappa) Phi(y h / sqrt(k))` is `-h / k` times its first, so with
@@ -105,9 +105,8 @@ class LaplaceLeftOut(AbstractLeftOut):
 
     With `S_i = 1 / [(K + W^-1)^-1]_ii - 1 / W_i` and W the second derivatives of the loss, an example is
     predicted by a Gaussian of mean `f_i - S_i dual_i` and variance S_i: one Newton step towards the mode
-    without it, as in Opper and Winther, "Gaussian processes and SVM: mean field results and leave-one-out",
-    eq. 8.41. The model is a kernel machine with the loss `Probit`, `FlipNoise` or `Logistic`; freeze
-    `loss.C` of the last.
+    without it, as in [OW00, eq. 8.41]. The model is a kernel machine with the loss `Probit`, `FlipNoise`
+    or `Logistic`; freeze `loss.C` of the last.
 
     **Arguments:** `score`: `"error"`, `"probability"`, `"log"`, or a function of `(y, f)`, as in
     `gp.AbstractLeftOut`.

@@ -60,12 +60,12 @@ def mean_field(
     """Find the posterior mean of a Gaussian process classifier by naive mean field theory.
 
     Solves `alpha_i = (1 - 2 kappa) D(z_i) / (sqrt(s_i) (kappa + (1 - 2 kappa) Phi(z_i)))` with
-    `z_i = y_i sum_(j != i) k_ij y_j alpha_j / sqrt(s_i)` and `s_i = k_ii + v`: Opper and Winther, "Gaussian
-    processes and SVM: mean field results and leave-one-out", eq. 8.40, with D and Phi the density
-    and the distribution of a standard Gaussian. The kernel of the model is the covariance, its loss the
-    noise: `losses.Probit(v)` is input noise of variance v, eq. 8.15, and the same as a `White` kernel, eq.
-    8.16; `losses.FlipNoise(kappa, v)` adds flips of the labels, eq. 8.17. For `losses.Logistic` the
-    same argument holds with the likelihood averaged by quadrature. For a single example the mean is exact.
+    `z_i = y_i sum_(j != i) k_ij y_j alpha_j / sqrt(s_i)` and `s_i = k_ii + v`: [OW00, eq. 8.40], with D
+    and Phi the density and the distribution of a standard Gaussian. The kernel of the model is the
+    covariance, its loss the noise: `losses.Probit(v)` is input noise of variance v, eq. 8.15, and the
+    same as a `White` kernel, eq. 8.16; `losses.FlipNoise(kappa, v)` adds flips of the labels, eq. 8.17.
+    For `losses.Logistic` the same argument holds with the likelihood averaged by quadrature. For a single
+    example the mean is exact.
 
     Without flips the equations have exactly one solution: they are the stationarity of a strictly
     convex function of `y alpha` (its Hessian `K + Omega` is positive definite since `Omega_i > 0`).
@@ -130,9 +130,9 @@ def left_out_of(
 ) -> LeftOut:
     """What the linear response of the mean field equations predicts of each example left out.
 
-    `f_i^(-i) = f_i - dual_i (1 / [(K + Omega)^-1]_ii - Omega_i)`: Opper and Winther, "Gaussian processes and
-    SVM: mean field results and leave-one-out", eq. 8.41. There `Omega_i = 1 / curvature_i - k_ii` with
-    the curvature of the averaged likelihood, which for probit labels, flipped or not, is eq. 8.42.
+    `f_i^(-i) = f_i - dual_i (1 / [(K + Omega)^-1]_ii - Omega_i)`: [OW00, eq. 8.41]. There `Omega_i = 1 /
+    curvature_i - k_ii` with the curvature of the averaged likelihood, which for probit labels, flipped or
+    not, is eq. 8.42.
 
     **Arguments:** `equations`; `step`, their solution; `marginal`, the variances of the latent values if
     they are known, without which those of examples that hardly count are not exact.

@@ -10,8 +10,7 @@ from ._base import AbstractKernel
 class Constant(AbstractKernel):
     """The constant kernel `k(x, x') = variance`: a random offset of that variance.
 
-    It takes the place of a penalized offset in a kernel machine: the term `k_off` of Gold and Sollich,
-    "Model selection for support vector machine classification", eq. 8.
+    It takes the place of a penalized offset in a kernel machine: the term `k_off` of [GS03, eq. 8].
 
     **Arguments:** `variance`, positive.
     """
@@ -36,8 +35,7 @@ class White(AbstractKernel):
     """White noise: `variance` for an example with itself, zero for any two different examples.
 
     Two examples differ even where their inputs coincide, so `gram` has the variance on its diagonal and
-    `cross` is zero. As input noise of a classifier: Opper and Winther, "Gaussian processes and SVM:
-    mean field results and leave-one-out", eq. 8.16.
+    `cross` is zero. As input noise of a classifier: [OW00, eq. 8.16].
 
     **Arguments:** `variance`, positive.
     """

@@ -43,9 +43,9 @@ class AbstractStationary(AbstractKernel):
 
 
 class RBF(AbstractStationary):
-    """The squared-exponential kernel `variance * exp(-sum_a (x_a - x'_a)^2 / (2 lengthscale_a^2))`.
+    """The squared-exponential kernel `variance * exp(-sum_a (x_a - x'_a)^2 / (2 lengthscale_a^2))`
 
-    Gold and Sollich, "Model selection for support vector machine classification", eq. 8.
+    [GS03, eq. 8].
 
     **Arguments:** `lengthscale`, one number or one for each input (automatic relevance
     determination); `variance`; both positive.

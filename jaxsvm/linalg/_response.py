@@ -59,10 +59,9 @@ def without_own(
 ) -> Float[Array, " n"]:
     """The variance of each latent value when the Gaussian of its own example is taken away.
 
-    `S_i = 1 / [(K + Omega)^-1]_ii - Omega_i` with `Omega = 1 / precision`: Opper and Winther, "Gaussian
-    processes and SVM: mean field results and leave-one-out", eq. 8.41. Where the precision vanishes so
-    do the digits of S, unless it comes from the variance with that Gaussian. (In eq. 8.41 S is
-    multiplied with an alpha that vanishes, too.)
+    `S_i = 1 / [(K + Omega)^-1]_ii - Omega_i` with `Omega = 1 / precision`: [OW00, eq. 8.41]. Where the
+    precision vanishes so do the digits of S, unless it comes from the variance with that Gaussian. (In
+    eq. 8.41 S is multiplied with an alpha that vanishes, too.)
 
     **Arguments:** as in `response`; `marginal`, the variances with all Gaussians, if they are known.
 

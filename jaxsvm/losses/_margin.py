@@ -12,8 +12,7 @@ from ._piecewise import AbstractMargin, AbstractTwoSided, Shape
 class Hinge(AbstractMargin):
     """The hinge loss `L = C max(1 - y f, 0)` of the linear-penalty support vector machine.
 
-    Gold and Sollich, "Model selection for support vector machine classification", eqs. 1-2 with
-    p = 1; dual problem eq. 4.
+    [GS03, eqs. 1-2] with p = 1; dual problem eq. 4.
 
     **Arguments:** `C`, the penalty, positive.
     """
@@ -37,8 +36,7 @@ class Hinge(AbstractMargin):
 class SquaredHinge(AbstractMargin):
     """The squared hinge loss `L = C/2 max(1 - y f, 0)^2` of the quadratic-penalty machine.
 
-    Gold and Sollich, "Model selection for support vector machine classification", eqs. 1-2 with
-    p = 2; dual problem eq. 5.
+    [GS03, eqs. 1-2] with p = 2; dual problem eq. 5.
 
     **Arguments:** `C`, the penalty, positive.
     """
@@ -62,9 +60,8 @@ class SquaredHinge(AbstractMargin):
 class LeastSquares(AbstractTwoSided, AbstractClassification):
     """The least-squares loss of labels `L = C/2 (y - f)^2`, of the least-squares SVM.
 
-    `C` is `1 / mu` in Cawley and Talbot, "Preventing over-fitting during model selection via Bayesian
-    regularisation of the hyper-parameters", eq. 1. Use it with `KernelMachine(..., offset=True)`.
-    For real targets with Gaussian noise use `Quadratic`.
+    `C` is `1 / mu` in [CT07, eq. 1]. Use it with `KernelMachine(.., offset=True)`. For real targets with
+    Gaussian noise use `Quadratic`.
 
     **Arguments:** `C`, the penalty, positive.
     """
@@ -88,8 +85,8 @@ class LeastSquares(AbstractTwoSided, AbstractClassification):
 def quadratic_log_kappa(C: Float[Array, ""]) -> Float[Array, ""]:
     """`ln kappa(C)` with `1 / kappa = max_z (exp(-C (1 - z)^2 / 2) + exp(-C (1 + z)^2 / 2))`.
 
-    The maximum is at zero for `C <= 1`, and beyond at the positive solution of `z = tanh(C z)`. Gold
-    and Sollich, "Model selection for support vector machine classification", below eq. 6.
+    The maximum is at zero for `C <= 1`, and beyond at the positive solution of `z = tanh(C z)`
+    [GS03, below eq. 6].
     """
     z = _tanh_root(C)
     return C * (1 + z**2) / 2 - jnp.logaddexp(C * z, -C * z)

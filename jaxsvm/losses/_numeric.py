@@ -94,8 +94,8 @@ def sample_noise(loss: Any, shape: tuple[int, ...], key: Any) -> Float[Array, ".
 def log_kappa(loss: Any) -> Float[Array, ""]:
     """`ln kappa` with `1 / kappa = max_f (exp(-L(+1, f)) + exp(-L(-1, f)))`, by search.
 
-    The largest factor with which the likelihoods of both labels add up to at most one, whatever f: Gold and
-    Sollich, "Model selection for support vector machine classification", below eq. 6.
+    The largest factor with which the likelihoods of both labels add up to at most one, whatever f:
+    [GS03, below eq. 6].
     """
     points = jnp.asarray(_ENDS, _dtype(loss))
 

@@ -261,8 +261,7 @@ class AbstractResidual(AbstractTwoSided, AbstractRegression):
         """`-ln Z` with `Z = 2 (zone + gauss + tail)`, the three parts of the half-line's integral.
 
         `zone = dead_zone`, `gauss = sqrt(pi compliance / 2) erf(bound sqrt(compliance / 2))`,
-        `tail = exp(-compliance bound^2 / 2) / bound`. Chu, Keerthi and Ong, "Bayesian support vector
-        regression using a unified loss function", eq. 14.
+        `tail = exp(-compliance bound^2 / 2) / bound` [CKO04, eq. 14].
         """
         return -jnp.log(2 * sum(self._masses()))
 
@@ -270,8 +269,7 @@ class AbstractResidual(AbstractTwoSided, AbstractRegression):
     def noise_variance(self):
         """The variance of the noise, in closed form.
 
-        Chu, Keerthi and Ong, "Bayesian support vector regression using a unified loss function",
-        eq. 15, which is the case of the soft insensitive loss.
+        [CKO04, eq. 15], which is the case of the soft insensitive loss.
         """
         dead_zone, compliance, bound = self.shape()
         zone, gauss, tail = self._masses()

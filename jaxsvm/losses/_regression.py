@@ -11,9 +11,8 @@ class SoftInsensitive(AbstractResidual):
     """The soft insensitive loss (SILF): flat, then quadratic, then linear, of slope `C`.
 
     `L = 0` for `|r| <= (1 - beta) epsilon`, `C (|r| - (1 - beta) epsilon)^2 / (4 beta epsilon)` up to
-    `(1 + beta) epsilon`, `C (|r| - epsilon)` beyond, with `r = y - f`. Chu, Keerthi and Ong, "Bayesian
-    support vector regression using a unified loss function", eq. 11; dual problem eq. 29. It becomes
-    `EpsilonInsensitive` as beta -> 0, `Huber` as beta -> 1, `Laplacian` as epsilon -> 0.
+    `(1 + beta) epsilon`, `C (|r| - epsilon)` beyond, with `r = y - f`. [CKO04, eq. 11]; dual problem eq.
+    29. It becomes `EpsilonInsensitive` as beta -> 0, `Huber` as beta -> 1, `Laplacian` as epsilon -> 0.
 
     **Arguments:** `C` and `epsilon`, positive; `beta`, strictly between zero and one.
     """
@@ -59,9 +58,9 @@ class EpsilonInsensitive(AbstractResidual):
 
 
 class Huber(AbstractResidual):
-    """Huber's loss: `C r^2 / (4 epsilon)` for `|r| <= 2 epsilon`, `C (|r| - epsilon)` beyond.
+    """Huber's loss: `C r^2 / (4 epsilon)` for `|r| <= 2 epsilon`, `C (|r| - epsilon)` beyond
 
-    Chu, Keerthi and Ong, "Bayesian support vector regression using a unified loss function", eq. 10.
+    [CKO04, eq. 10].
 
     **Arguments:** `C` and `epsilon`, positive.
     """

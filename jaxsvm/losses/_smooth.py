@@ -42,9 +42,9 @@ class Logistic(AbstractClassification):
 
 
 class Probit(AbstractClassification):
-    """The probit loss `L = -ln Phi(y f / sqrt(noise_variance))`: labels are signs of `f` plus Gaussian noise.
+    """The probit loss `L = -ln Phi(y f / sqrt(noise_variance))`: labels are signs of `f` plus Gaussian noise
 
-    Opper and Winther, "Gaussian processes and SVM: mean field results and leave-one-out", eq. 8.15.
+    [OW00, eq. 8.15].
 
     **Arguments:** `noise_variance`, the variance of the noise, positive.
     """
@@ -79,9 +79,9 @@ class Probit(AbstractClassification):
 class FlipNoise(AbstractClassification):
     """Probit labels, each flipped with some probability: `L = -ln(flip_rate + (1 - 2 flip_rate) Phi(z))`.
 
-    `z = y f / sqrt(noise_variance)`. Opper and Winther, "Gaussian processes and SVM: mean field results and
-    leave-one-out", eq. 8.17, with the input noise of eq. 8.15, without which the likelihood is a step
-    and has no MAP. The loss is bounded, hence not convex: a fit is a local optimum and says so.
+    `z = y f / sqrt(noise_variance)`. [OW00, eq. 8.17], with the input noise of eq. 8.15, without which
+    the likelihood is a step and has no MAP. The loss is bounded, hence not convex: a fit is a local
+    optimum and says so.
 
     **Arguments:** `flip_rate`, strictly between zero and one half; `noise_variance`, positive.
     """
@@ -132,8 +132,7 @@ class Trigonometric(AbstractClassification):
     """The trigonometric loss `L = 2 ln sec(pi (1 - z) / 4)` for `|z| < 1`, `z = y f`.
 
     Zero above `z = 1`, infinite below `z = -1`: a wall that no solution crosses. It is normalized by
-    itself and has no parameter. Gold and Sollich, "Fast Bayesian support vector machine parameter
-    tuning with the Nystrom method", sec. IV.
+    itself and has no parameter [GS05, sec. IV].
 
     At a distance `t` from the wall the slope is nearly `2 / t` and the posterior density of the margin in
     proportion to `exp(-L)`, nearly `(pi t / 4)^2`. So `<slope^k>` is the integral of `t^(2 - k)`, finite for

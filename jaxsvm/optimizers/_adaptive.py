@@ -48,8 +48,7 @@ def adaptive_rates(
     has turned round without becoming small, the last step of that parameter is discarded and taken
     again, shorter. A vector, such as one lengthscale for each input, has one rate and turns when the
     direction of its gradient does. It needs no value of the function, and stands noise in the gradients.
-    Gold and Sollich, "Model selection for support vector machine classification", sec. 4.3, which gives
-    the rules but not the numbers.
+    [GS03, sec. 4.3], which gives the rules but not the numbers.
 
     **Arguments:**
 

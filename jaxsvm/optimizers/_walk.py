@@ -11,8 +11,7 @@ class GreedyWalk(eqx.Module):
     Each hyperparameter in turn gets a Gaussian step, which is kept if and only if the criterion gets
     better. Its step size grows by `factor` when a step is kept and shrinks by it when not, so that about
     half of the steps are kept. Needs no gradient, hence suits criteria that jump. The first step of
-    `select` looks at the start; each other is one round through all hyperparameters. Gold and Sollich,
-    "Model selection for support vector machine classification", sec. 4.1.
+    `select` looks at the start; each other is one round through all hyperparameters [GS03, sec. 4.1].
 
     **Arguments:** `step`, the first step size, of unconstrained coordinates (logarithms) or natural
     units; `linear`, names of parameters that step in natural units, such as `("loss.C",)` in the paper;

@@ -21,7 +21,7 @@ def ascent(
 ) -> np.ndarray:
     """Draw hyperparameters, the gradients of the log evidence with error bands, and errors over the steps.
 
-    As Figs. 5 and 6 of Gold and Sollich, "Model selection for support vector machine classification".
+    As Figs. 5 and 6 of [GS03].
 
     **Arguments:**
 

@@ -20,7 +20,7 @@ def error_histogram(
 ) -> np.ndarray:
     """Draw histograms of test errors in percent, one above the other over the same axis.
 
-    As Figs. 2-4 of Gold and Sollich, "Model selection for support vector machine classification".
+    As Figs. 2-4 of [GS03].
 
     **Arguments:**
 

@@ -33,8 +33,8 @@ def history(
 ) -> np.ndarray:
     """Draw hyperparameters, criterion, gradient and errors over the steps of a selection.
 
-    As Fig. 1 of Gold and Sollich, "Model selection for support vector machine classification". Steps
-    whose fit failed are gaps; a dot on the criterion marks the step that was kept as the end point.
+    As Fig. 1 of [GS03]. Steps whose fit failed are gaps; a dot on the criterion marks the step that was
+    kept as the end point.
 
     **Arguments:**
 

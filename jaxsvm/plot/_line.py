@@ -45,8 +45,7 @@ def criterion_along(
     """Draw a criterion along the straight line through two models, in unconstrained coordinates.
 
     A barrier between the end points of two starts shows that they are different local optima, and not one
-    reached incompletely: Gold and Sollich, "Model selection for support vector machine
-    classification", sec. 5.2.
+    reached incompletely: [GS03, sec. 5.2].
 
     **Arguments:**
 

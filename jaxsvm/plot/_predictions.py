@@ -34,8 +34,7 @@ def predictions(
     `LaplacePosterior` by their groups: free (off-bound) and bound (on-bound) support vectors, and others.
 
     Of several inputs: the points in the order given, each with its mean and the interval of its target,
-    and the targets as a line; as Fig. 5 of Chu, Keerthi and Ong, "Bayesian support vector regression using a
-    unified loss function".
+    and the targets as a line; as Fig. 5 of [CKO04].
 
     **Arguments:**
 

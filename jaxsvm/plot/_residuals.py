@@ -23,9 +23,8 @@ def residuals(
     """Draw a histogram of residuals `y - mean`, against the density of the noise and a Gaussian.
 
     All of it is in units of the noise's standard deviation, so that the shapes can be compared. The noise is
-    the one whose density is proportional to `exp(-L)`: Chu, Keerthi and Ong, "Bayesian support vector
-    regression using a unified loss function", eqs. 14-15. Residuals at new points are wider than it by
-    what is not known of the latent function, residuals of the examples narrower.
+    the one whose density is proportional to `exp(-L)`: [CKO04, eqs. 14-15]. Residuals at new points are
+    wider than it by what is not known of the latent function, residuals of the examples narrower.
 
     **Arguments:**
 

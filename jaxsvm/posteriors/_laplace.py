@@ -28,8 +28,7 @@ class LaplacePosterior(AbstractPredictive):
 
     Its mean is the decision function of the fit. With `Lambda` the curvatures of the losses and k the
     covariances of a new point and the examples its variance is
-    `k(x, x) - k' Lambda^(1/2) (I + Lambda^(1/2) K Lambda^(1/2))^-1 Lambda^(1/2) k`: Chu, Keerthi and Ong,
-    "Bayesian support vector regression using a unified loss function", eqs. 43-44.
+    `k(x, x) - k' Lambda^(1/2) (I + Lambda^(1/2) K Lambda^(1/2))^-1 Lambda^(1/2) k`: [CKO04, eqs. 43-44].
 
     `fit` is the fit, `curvature` the diagonal of Lambda. `rows`, `root` and `factor` are the examples that
     have a positive curvature, its square roots, and the Cholesky factor of the matrix above. Where a
@@ -96,10 +95,9 @@ class LaplacePosterior(AbstractPredictive):
 class LaplaceMixture(AbstractPredictive):
     """Several Gaussian posteriors, each around its own fit and with its own share: a committee.
 
-    Made by `jaxsvm.laplace` of an ensemble: Chu, Keerthi and Ong, "Bayesian support vector regression using a
-    unified loss function", end of section V-B. Its variance is the mean of the members' variances
-    plus the variance of their means: what is not known of the hyperparameters widens the error bars.
-    `members` are the posteriors, `shares` their weights.
+    Made by `jaxsvm.laplace` of an ensemble: [CKO04, end of section V-B]. Its variance is the mean of the
+    members' variances plus the variance of their means: what is not known of the hyperparameters widens
+    the error bars. `members` are the posteriors, `shares` their weights.
     """
 
     members: tuple[LaplacePosterior, ...]

@@ -45,8 +45,8 @@ class AbstractPredictive(eqx.Module):
     def target(self, x: Any) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
         """Mean and standard deviation of new targets: of the latent function plus the noise.
 
-        The variances add up: `sigma_t^2 + sigma_n^2`, with sigma_n^2 the loss's `noise_variance`. Chu,
-        Keerthi and Ong, "Bayesian support vector regression using a unified loss function", below eq. 44.
+        The variances add up: `sigma_t^2 + sigma_n^2`, with sigma_n^2 the loss's `noise_variance`
+        [CKO04, below eq. 44].
 
         **Arguments:** `x`, a matrix with one row for each point.
 

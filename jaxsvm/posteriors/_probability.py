@@ -53,9 +53,8 @@ def probability(
 
     - `"normalized"`: `<exp(-L(+1, f))> / (<exp(-L(+1, f))> + <exp(-L(-1, f))>)`. Latent values for which no
       label is likely, inside the gap between the margins, count for less. It is the prediction of the
-      likelihood `exp(-L)`, which does not sum to one over the labels: Gold and Sollich, "Model selection for
-      support vector machine classification", eq. 6; Sollich, "Bayesian methods for support vector
-      machines: evidence and predictive class probabilities".
+      likelihood `exp(-L)`, which does not sum to one over the labels: [GS03, eq. 6]; Sollich, "Bayesian
+      methods for support vector machines: evidence and predictive class probabilities".
     - `"average"`: `<p(f)>`.
 
     They are the same where the likelihood is normalized by itself (logistic with `C = 1`, probit,

@@ -1,8 +1,7 @@
 """Bayesian support vector regression: the paper's model, its starts, and its adaptation to data.
 
-Chu, Keerthi and Ong, "Bayesian support vector regression using a unified loss function", IEEE Transactions
-on Neural Networks 15, 2004. All of it can be done with `KernelMachine` and `select`; what is added here
-are the paper's choices.
+[CKO04], IEEE Transactions on Neural Networks 15, 2004. All of it can be done with `KernelMachine` and
+`select`; what is added here are the paper's choices.
 """
 
 from typing import Any

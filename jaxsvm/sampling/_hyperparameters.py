@@ -53,9 +53,8 @@ def sample_hyperparameters(
 
     The density of the unconstrained leaves `v` of the model is proportional to `Q(Y|X, v) p(v)`, with the
     Laplace approximation of the evidence Q and a prior p. Each evaluation is a fit. Predictions are
-    averages over draws, so they take the uncertainty of the hyperparameters into account: Chu, Keerthi
-    and Ong, "Bayesian support vector regression using a unified loss function", sec. IV, leaves this
-    as the full Bayesian treatment.
+    averages over draws, so they take the uncertainty of the hyperparameters into account:
+    [CKO04, sec. IV], leaves this as the full Bayesian treatment.
 
     The Laplace evidence may jump or have kinks; accepting and refusing makes up for both. Where a fit
     fails, or out of `bounds`, the density is zero.

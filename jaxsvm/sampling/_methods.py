@@ -19,8 +19,8 @@ class HMC:
       `I + V' D V`, where D holds mean curvatures of the losses).
     - `jitter`: each trajectory's step size is drawn uniformly within this share of it, so that no
       direction comes back to where it was time and again.
-    - `shorten_by_penalty`: whether to divide the step size by C where C is larger than one, as in Gold and
-      Sollich, "Model selection for support vector machine classification", sec. 5.3.1.
+    - `shorten_by_penalty`: whether to divide the step size by C where C is larger than one, as in
+    [GS03, sec. 5.3.1].
     """
 
     integration_steps: int = 8
@@ -63,8 +63,7 @@ def paper_setting() -> dict[str, Any]:
     """The setting of the papers, as arguments of `sample`: `sample(model, x, y, key=key, **paper_setting())`.
 
     One chain of 40,000 draws, the first half dropped, with ten leapfrog steps of 0.05 (divided by C where C
-    is larger than one) and unit masses. Gold and Sollich, "Fast Bayesian support vector machine
-    parameter tuning with the Nystrom method", sec. II.
+    is larger than one) and unit masses [GS05, sec. II].
     """
     method = HMC(10, step_size=0.05, rescale=False, jitter=0.0, shorten_by_penalty=True)
     return {"method": method, "chains": 1, "warmup": 20_000, "draws": 20_000}

@@ -44,10 +44,9 @@ def sample(
     """Draw from the posterior of the latent function.
 
     Its density is in proportion to `exp(-sum_i L(y_i, theta_i)) N(theta; 0, K)`. BlackJAX moves all chains
-    at once, in coordinates in which the prior is white: `theta = V b`, exact or by Nystrom's method. Gold
-    and Sollich, "Model selection for support vector machine classification", sec. 4.2, and "Fast Bayesian
-    support vector machine parameter tuning with the Nystrom method". The chains begin at the mode, which
-    is the fit but for kinks that are rounded off.
+    at once, in coordinates in which the prior is white: `theta = V b`, exact or by Nystrom's method.
+    [GS03, sec. 4.2], and "Fast Bayesian support vector machine parameter tuning with the Nystrom method".
+    The chains begin at the mode, which is the fit but for kinks that are rounded off.
 
     **Arguments:**
 

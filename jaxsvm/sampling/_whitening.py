@@ -32,10 +32,9 @@ class Whitening(eqx.Module):
     """Latent values as `theta = V b`, where `b` has the prior `N(0, I)`, so that `V V' ~ K`.
 
     With `K_mm = U Lambda U'` of the landmarks and the `p` largest eigenvalues,
-    `V = K_nm U_p Lambda_p^(-1/2)`: Gold and Sollich, "Fast Bayesian support vector machine parameter
-    tuning with the Nystrom method", eqs. 14-18 (whose eq. 17 lacks the division by the eigenvalue). With
-    all examples as landmarks and full rank it is exact, and Hamiltonian dynamics in `b` are those of Gold
-    and Sollich, "Model selection for support vector machine classification", eqs. 21-23.
+    `V = K_nm U_p Lambda_p^(-1/2)`: [GS05, eqs. 14-18] (whose eq. 17 lacks the division by the
+    eigenvalue). With all examples as landmarks and full rank it is exact, and Hamiltonian dynamics in `b`
+    are those of [GS03, eqs. 21-23].
 
     `factor` is V; `points` are the landmarks' inputs and `projection` is `U_p Lambda_p^(-1/2)`, so that
     `k(x, points) @ projection` are the coordinates of a new point; `error` is the share of the prior's

@@ -9,9 +9,8 @@ from ._classifier import AbstractClassifier
 class MeanFieldGPC(AbstractClassifier):
     """A Gaussian process classifier by naive mean field theory that chooses its hyperparameters by itself.
 
-    They minimize the log loss of leave-one-out predictions, which follow from the solution: Opper and
-    Winther, "Gaussian processes and SVM: mean field results and leave-one-out", eqs. 8.40-8.42.
-    Probabilities are those of the posterior, with labels by a probit likelihood.
+    They minimize the log loss of leave-one-out predictions, which follow from the solution:
+    [OW00, eqs. 8.40-8.42]. Probabilities are those of the posterior, with labels by a probit likelihood.
 
     **Arguments:** as for `BayesianSVC`, without `method`.
 

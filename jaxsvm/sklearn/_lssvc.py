@@ -10,9 +10,8 @@ class LSSVC(AbstractClassifier):
     """A least-squares support vector classifier that chooses all its hyperparameters by itself.
 
     Lengthscales and C minimize the leave-one-out squared error, which it has in closed form, with a
-    prior over the relevances of the inputs against over-fitting: Cawley and Talbot, "Preventing
-    over-fitting during model selection via Bayesian regularisation of the hyper-parameters", eq. 15.
-    Probabilities come from a sigmoid of the leave-one-out values.
+    prior over the relevances of the inputs against over-fitting: [CT07, eq. 15]. Probabilities come from
+    a sigmoid of the leave-one-out values.
 
     **Arguments:** `prior`, whether to have that prior; all others as for `BayesianSVC`.
 

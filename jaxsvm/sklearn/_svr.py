@@ -57,10 +57,10 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
     """Support vector regression that chooses all its hyperparameters by itself, with error bars.
 
     Inputs and targets are standardized; C, epsilon, the offset's variance and all lengthscales maximize the
-    evidence: Chu, Keerthi and Ong, "Bayesian support vector regression using a unified loss function", by
-    `jaxsvm.regression.adapt`. The noise that comes with the loss, and what is not known of the function,
-    give standard deviations and intervals. Its standard deviation is at least about a ten-thousandth of
-    that of the targets, without which the evidence of targets without noise would have no end.
+    evidence: [CKO04], by `jaxsvm.regression.adapt`. The noise that comes with the loss, and what is not
+    known of the function, give standard deviations and intervals. Its standard deviation is at least
+    about a ten-thousandth of that of the targets, without which the evidence of targets without noise
+    would have no end.
 
     **Arguments:**
 

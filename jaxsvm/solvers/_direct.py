@@ -13,9 +13,8 @@ from ._types import Options, Problem, Solution
 def solve_quadratic(problem: Problem, options: Options) -> Solution:
     """Solve `(K + compliance) dual + offset = y`, and `sum(dual) = 0` if there is a free offset.
 
-    With the offset as in Cawley and Talbot, "Preventing over-fitting during model selection via Bayesian
-    regularisation of the hyper-parameters", eqs. 7-10: `rho = M^-1 1`, `v = M^-1 y`,
-    `offset = sum(v) / sum(rho)`, `dual = v - offset rho`.
+    With the offset as in [CT07, eqs. 7-10]: `rho = M^-1 1`, `v = M^-1 y`, `offset = sum(v) / sum(rho)`,
+    `dual = v - offset rho`.
 
     **Arguments:** `problem`; `options`.
 
