@@ -16,7 +16,7 @@ from ._cross_validation import retrain
 
 
 class LeaveOneOut(AbstractCriterion):
-    """The exact leave-one-out score `1/n sum_i score(y_i, f_i^(-i))`, by training n times
+    """The exact leave-one-out score `1/n sum_i score(y_i, f_i^(-i))`, by training n times.
 
     [GS03, eq. 10]. Each training starts from the fit on all examples; for a non-support vector it ends
     there. An example of weight two is left out whole. Differentiable for a smooth score, but for kinks

@@ -52,7 +52,7 @@ class Gaussian(AbstractPrior):
 
 
 class Laplace(AbstractPrior):
-    """`Omega = sum_i |v_i|`, power the number of values that are not zero
+    """`Omega = sum_i |v_i|`, power the number of values that are not zero.
 
     [CT07, sec. 4.2]. It prefers values that are exactly zero, which unconstrained coordinates only
     approach: `jaxsvm.criteria.prune` puts them there. Values below 1e-12 of the largest count as zero, so

@@ -43,7 +43,7 @@ class AbstractStationary(AbstractKernel):
 
 
 class RBF(AbstractStationary):
-    """The squared-exponential kernel `variance * exp(-sum_a (x_a - x'_a)^2 / (2 lengthscale_a^2))`
+    """The squared-exponential kernel `variance * exp(-sum_a (x_a - x'_a)^2 / (2 lengthscale_a^2))`.
 
     [GS03, eq. 8].
 

@@ -58,7 +58,7 @@ class EpsilonInsensitive(AbstractResidual):
 
 
 class Huber(AbstractResidual):
-    """Huber's loss: `C r^2 / (4 epsilon)` for `|r| <= 2 epsilon`, `C (|r| - epsilon)` beyond
+    """Huber's loss: `C r^2 / (4 epsilon)` for `|r| <= 2 epsilon`, `C (|r| - epsilon)` beyond.
 
     [CKO04, eq. 10].
 

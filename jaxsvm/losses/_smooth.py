@@ -42,7 +42,7 @@ class Logistic(AbstractClassification):
 
 
 class Probit(AbstractClassification):
-    """The probit loss `L = -ln Phi(y f / sqrt(noise_variance))`: labels are signs of `f` plus Gaussian noise
+    """The probit loss `L = -ln Phi(y f / sqrt(noise_variance))`: labels are signs of `f` plus Gaussian noise.
 
     [OW00, eq. 8.15].
 

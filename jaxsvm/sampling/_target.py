@@ -14,7 +14,7 @@ _SOFTENING = 0.1  # of kinks, in units of the latent function, while the mode is
 
 
 class Target(NamedTuple):
-    """`p(b | D) ~ exp(-sum_i w_i L(y_i, (V b)_i) - b'b / 2)`
+    """`p(b | D) ~ exp(-sum_i w_i L(y_i, (V b)_i) - b'b / 2)`.
 
     [GS05, eq. 19]. Weights that are scaled by a number between 0 and 1 temper the posterior.
     """
