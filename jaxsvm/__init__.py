@@ -17,6 +17,7 @@ code of that equation:
 
 from importlib.metadata import version as _version
 
+from . import approximations as approximations
 from . import calibration as calibration
 from . import criteria as criteria
 from . import datasets as datasets
@@ -41,7 +42,8 @@ from ._parameters import unfreeze as unfreeze
 from ._relevance import relevance as relevance
 from ._results import RESULTS as RESULTS
 from ._results import FitError as FitError
-from .evidence import Ascent as Ascent
+from .approximations import Exact as Exact
+from .approximations import Nystrom as Nystrom
 from .evidence import EvidenceGradient as EvidenceGradient
 from .evidence import evidence_ascent as evidence_ascent
 from .evidence import evidence_gradient as evidence_gradient
@@ -60,5 +62,6 @@ from .sampling import sample_hyperparameters as sample_hyperparameters
 from .selection import History as History
 from .selection import Selection as Selection
 from .selection import select as select
+from .selection import stopping as stopping
 
 __version__ = _version("jaxsvm")

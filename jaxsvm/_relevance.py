@@ -7,12 +7,11 @@ import numpy as np
 from ._fit import Fit
 from ._machine import KernelMachine
 from ._parameters import parameters
-from .evidence import Ascent
 from .selection import Selection
 
 
 def relevance(
-    model: KernelMachine | Fit | Selection | Ascent, *, parameter: str | None = None
+    model: KernelMachine | Fit | Selection, *, parameter: str | None = None
 ) -> np.ndarray:
     """The relevance `1 / lengthscale^2` of each input, relative to the largest one.
 
@@ -33,12 +32,11 @@ def relevance(
     >>> jsvm.relevance(three).round(3).tolist()
     [1.0, 0.25, 0.01]
     """
-    if isinstance(model, Fit | Selection | Ascent):
+    if isinstance(model, Fit | Selection):
         model = model.model
     if not isinstance(model, KernelMachine):
         raise TypeError(
-            "`model` must be a KernelMachine, a Fit, a Selection or an Ascent, not "
-            f"{type(model).__name__}"
+            f"`model` must be a KernelMachine, a Fit or a Selection, not {type(model).__name__}"
         )
     lengthscale = _vector(lengthscales(model), parameter)
     return (lengthscale.min() / lengthscale) ** 2  # in this form it cannot overflow

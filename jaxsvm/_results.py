@@ -30,6 +30,7 @@ class RESULTS(enum.IntEnum):
     not_positive = 11
     no_gradient = 12
     invalid_data = 13
+    time_limit = 14
 
     @property
     def message(self) -> str:
@@ -82,20 +83,24 @@ _MESSAGES = {
         "The data are not valid: a weight is negative, all weights are zero, or a label is neither -1 "
         "nor +1."
     ),
+    RESULTS.time_limit: (
+        "The time limit was reached before the search had ended. Raise `seconds`, or continue from a "
+        "`checkpoint`."
+    ),
     RESULTS.small_change: (
         "The criterion had stopped improving although its gradient was not small: a kink of the "
-        "criterion, a bound, or a plateau. Tighten `change_tolerance` to go on."
+        "criterion, a bound, or a plateau. Lower the tolerance of `stopping.SmallChange` to continue."
     ),
     RESULTS.stopped_early: (
         "The validation score had stopped improving; the model is the one with the best score."
     ),
     RESULTS.small_gradient: (
-        "The mean magnitude of the gradient had fallen to the asked share of its peak. Lower "
-        "`gradient_share` to go on."
+        "The mean magnitude of the gradient had fallen to the asked share of its peak. Lower the share "
+        "of `stopping.GradientFallen` to continue."
     ),
     RESULTS.settled: (
-        "No hyperparameter had moved by more than the asked share for several steps. Lower "
-        "`change_share` to go on."
+        "No hyperparameter had moved by more than the asked share for several steps. Lower the share of "
+        "`stopping.Settled` to continue."
     ),
     RESULTS.sampling_failed: (
         "The chains did not move, or a gradient was not finite: hardly any trajectory was accepted. "

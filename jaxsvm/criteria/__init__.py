@@ -18,6 +18,10 @@ from ._laplace import LaplaceEvidence as LaplaceEvidence
 from ._leave_one_out import LeaveOneOut as LeaveOneOut
 from ._linear_response import LinearResponse as LinearResponse
 from ._linear_response import linear_response as linear_response
+from ._objective import AbstractObjective as AbstractObjective
+from ._objective import Data as Data
+from ._objective import Observation as Observation
+from ._objective import Traits as Traits
 from ._press import PRESS as PRESS
 from ._radius import RadiusMargin as RadiusMargin
 from ._regularized import FAR as FAR

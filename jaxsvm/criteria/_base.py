@@ -3,7 +3,6 @@
 import abc
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -15,6 +14,7 @@ from .._programs import jit
 from .._results import RESULTS, raise_on_failure
 from ..losses import AbstractLoss
 from ..solvers import Start
+from ._objective import AbstractObjective, Observation, Traits
 
 
 class Evaluation(NamedTuple):
@@ -25,15 +25,11 @@ class Evaluation(NamedTuple):
     memory: Any
 
 
-class AbstractCriterion(eqx.Module):
-    """A number to minimize: `criterion(model, x, y)`, a pure and differentiable function of the model."""
+class AbstractCriterion(AbstractObjective):
+    """A number to minimize: `criterion(model, x, y)`, a pure and differentiable function of the model.
 
-    @abc.abstractmethod
-    def check(self, model: KernelMachine, x: Float[Array, "n d"], y: Float[Array, " n"]) -> None:
-        """Raise a clear error where the criterion is not defined for this model or these data.
-
-        **Arguments:** `model`, the kernel machine; `x`, `y`, the data.
-        """
+    A criterion of your own defines `check` and `evaluate`; `jax.value_and_grad` does the rest.
+    """
 
     @abc.abstractmethod
     def evaluate(
@@ -54,6 +50,39 @@ class AbstractCriterion(eqx.Module):
 
         **Returns:** an `Evaluation`: the value, a result code, and the memory for the next one.
         """
+
+    @property
+    def traits(self) -> Traits:
+        """Values and gradients without noise."""
+        return Traits()
+
+    def prepare(self, model, data, key):
+        """The criterion itself."""
+        return self
+
+    def init(self, model, data, key):
+        """Zeros, from which a fit begins as from nothing."""
+        arguments = (data.complete(model), data.x, data.y, data.weights)
+        shapes = jax.eval_shape(lambda: self.evaluate(*arguments, None).memory)
+        return jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+
+    def observe(self, model, data, memory, key):
+        """Value and gradient, by differentiating `evaluate`."""
+
+        def value_of(model):
+            seen = self.evaluate(data.complete(model), data.x, data.y, data.weights, memory)
+            return seen.value, seen
+
+        (value, seen), gradient = jax.value_and_grad(value_of, has_aux=True)(model)
+        return Observation(value, gradient, None, seen.result, seen.memory, {})
+
+    def compare(self, model, data, key):
+        """The criterion."""
+        return float(self.evaluate(data.complete(model), data.x, data.y, data.weights).value)
+
+    def problems(self, model, info, end):
+        """None: the result codes say it all."""
+        return ()
 
     def __call__(
         self, model: KernelMachine, x: Any, y: Any, *, weights: Any = None, throw: bool = True
@@ -76,14 +105,19 @@ class AbstractCriterion(eqx.Module):
         return jnp.where(is_usable(result), value, jnp.nan)
 
 
-def prepare(criterion: AbstractCriterion, model, x, y, weights):
-    """The data as arrays of the model's precision, after all checks."""
-    if not isinstance(criterion, AbstractCriterion):
+def prepare(objective: AbstractObjective, model: KernelMachine, x: Any, y: Any, weights: Any):
+    """The data of an objective as arrays of the model's precision, after all checks.
+
+    **Arguments:** `objective`, a criterion or another objective; `model`; `x`, `y`, `weights`, the data.
+
+    **Returns:** inputs, labels or targets, and weights.
+    """
+    if not isinstance(objective, AbstractObjective):
         raise TypeError(
-            f"`criterion` must be one of `jaxsvm.criteria`, such as `LaplaceEvidence()`, not {criterion!r}"
+            f"`criterion` must be one of `jaxsvm.criteria`, such as `LaplaceEvidence()`, not {objective!r}"
         )
     x, y, weights = as_data(model, x, y, weights)
-    criterion.check(model, x, y)
+    objective.check(model, x, y)
     return x, y, weights
 
 

@@ -17,6 +17,7 @@ from .._programs import filter_jit
 from .._results import RESULTS
 from ._base import AbstractCriterion, evaluation, is_usable
 from ._laplace import LaplaceEvidence
+from ._objective import AbstractObjective, Traits
 from .priors import AbstractPrior, Laplace, is_active, relevance
 
 FAR = 1e15  # the lengthscale of an input without influence: finite in any precision, and so its gradient
@@ -29,6 +30,9 @@ def _natural(values):
 class Regularized(AbstractCriterion):
     """A criterion Q with a prior over some hyperparameters: `zeta Q + xi Omega`.
 
+    Q may be any objective of a search. One whose values are not known, such as the sampled evidence
+    (`jaxsvm.evidence.Sampled`), needs `zeta`: its gradient and the prior's are added.
+
     A weight that is not given is integrated out with Jeffreys' prior: `zeta Q` becomes `n/2 ln Q`, and
     `xi Omega` becomes `power ln Omega`, with power `d/2` for the `Gaussian` prior of d values. With
     neither given this is [CT07, eq. 15]; with both, eq. 14. Differentiable where the criterion is.
@@ -39,7 +43,7 @@ class Regularized(AbstractCriterion):
 
     **Arguments:**
 
-    - `criterion`: what is regularized, such as `PRESS()`.
+    - `criterion`: what is regularized, such as `PRESS()` or `jaxsvm.evidence.Sampled()`.
     - `prior`: `priors.Gaussian()`, `priors.Laplace()`, or a function of the vector of values.
     - `on`: the name of the hyperparameters that have the prior, or several names.
     - `transform`: what is applied to them, in natural units, before; the paper's prior is on the
@@ -47,7 +51,7 @@ class Regularized(AbstractCriterion):
     - `zeta`, `xi`: weights, positive, or None.
     """
 
-    criterion: AbstractCriterion
+    criterion: AbstractObjective
     prior: AbstractPrior | Callable = eqx.field(static=True)
     on: tuple[str, ...] = eqx.field(static=True)
     transform: Callable = eqx.field(static=True)
@@ -56,14 +60,14 @@ class Regularized(AbstractCriterion):
 
     def __init__(
         self,
-        criterion: AbstractCriterion,
+        criterion: AbstractObjective,
         prior: AbstractPrior | Callable[[Float[Array, " k"]], Float[Array, ""]],
         on: str | Sequence[str] = "kernel.lengthscale",
         transform: Callable = _natural,
         zeta: float | None = None,
         xi: float | None = None,
     ):
-        if not isinstance(criterion, AbstractCriterion):
+        if not isinstance(criterion, AbstractObjective):
             raise TypeError(f"`criterion` must be a criterion, not {type(criterion).__name__}")
         if not callable(prior) and not isinstance(prior, AbstractPrior):
             raise TypeError("`prior` must be one of `criteria.priors`, or a function of the values")
@@ -86,6 +90,11 @@ class Regularized(AbstractCriterion):
                 "`LaplaceEvidence` is a negative log likelihood, which can be negative: its weight cannot "
                 "be integrated out. Give `zeta=1`"
             )
+        if self.zeta is None and not self.criterion.traits.has_value:
+            raise ValueError(
+                "the sampled evidence has a gradient but no value, so its weight cannot be integrated out. "
+                "Give `zeta=1`"
+            )
         self.criterion.check(model, x, y)
 
     def values(self, model: KernelMachine) -> Float[Array, " k"]:
@@ -99,17 +108,67 @@ class Regularized(AbstractCriterion):
         chosen = [jnp.ravel(self.transform(named[name])) for name in matching(model, self.on)]
         return jnp.concatenate(chosen)
 
+    @property
+    def traits(self) -> Traits:
+        """Those of what is regularized."""
+        return self.criterion.traits
+
+    def prepare(self, model, data, key):
+        """The same prior on the prepared objective."""
+        return eqx.tree_at(
+            lambda own: own.criterion, self, self.criterion.prepare(model, data, key)
+        )
+
+    def init(self, model, data, key):
+        """The memory of what is regularized."""
+        return self.criterion.init(model, data, key)
+
+    def observe(self, model, data, memory, key):
+        """What is regularized, weighted, plus the penalty: values, gradients and standard errors."""
+        seen = self.criterion.observe(model, data, memory, key)
+        value, result = self._data_part(seen.value, seen.result, data.weights)
+        slope = self.zeta
+        if slope is None:
+            slope = jnp.sum(data.weights) / (2 * seen.value)
+        penalty, pull = jax.value_and_grad(
+            lambda model: self._penalty(self.values(data.complete(model)))
+        )(model)
+        errors = seen.standard_error
+        if errors is not None:
+            errors = jax.tree.map(lambda error: slope * error, errors)
+        gradient = jax.tree.map(lambda g, p: slope * g + p, seen.gradient, pull)
+        return seen._replace(
+            value=value + penalty, gradient=gradient, standard_error=errors, result=result
+        )
+
+    def compare(self, model, data, key):
+        """The value for what is regularized, weighted, plus the penalty."""
+        value = jnp.asarray(self.criterion.compare(model, data, key))
+        value, _ = self._data_part(value, jnp.zeros((), jnp.int32), data.weights)
+        return float(value + self._penalty(self.values(data.complete(model))))
+
+    def problems(self, model, info, end):
+        """Those of what is regularized."""
+        return self.criterion.problems(model, info, end)
+
     def evaluate(self, model, x, y, weights, memory=None):
         """The criterion of the model plus the penalty of the values."""
+        if not isinstance(self.criterion, AbstractCriterion):
+            raise TypeError(
+                f"{type(self.criterion).__name__} has a gradient but no value: pass it to `jaxsvm.select`, "
+                "or estimate the value by `jaxsvm.log_evidence`"
+            )
         seen = self.criterion.evaluate(model, x, y, weights, memory)
-        result = seen.result
-        if self.zeta is None:
-            data_part = jnp.sum(weights) / 2 * jnp.log(seen.value)
-            not_positive = is_usable(result) & (seen.value <= 0)
-            result = jnp.where(not_positive, RESULTS.not_positive, result)
-        else:
-            data_part = self.zeta * seen.value
-        return evaluation(data_part + self._penalty(self.values(model)), result, seen.memory)
+        value, result = self._data_part(seen.value, seen.result, weights)
+        return evaluation(value + self._penalty(self.values(model)), result, seen.memory)
+
+    def _data_part(self, value, result, weights):
+        """The weighted criterion, and what became of it."""
+        if self.zeta is not None:
+            return self.zeta * value, result
+        not_positive = is_usable(result) & (value <= 0)
+        result = jnp.where(not_positive, RESULTS.not_positive, result)
+        return jnp.sum(weights) / 2 * jnp.log(value), result
 
     def _penalty(self, values):
         if not isinstance(self.prior, AbstractPrior):

@@ -1,6 +1,6 @@
 """Exact gradients of the evidence, as averages over the posterior."""
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -11,6 +11,14 @@ from .._fit import as_data
 from .._machine import KernelMachine
 from .._parameters import Frozen, unfreeze
 from .._programs import filter_jit, jit
+from ..approximations import (
+    AbstractApproximation,
+    Exact,
+    Subspace,
+    Whitening,
+    require_approximation,
+    whiten,
+)
 from ..kernels import AbstractKernel
 from ..linalg import eigh
 from ..sampling import (
@@ -20,20 +28,17 @@ from ..sampling import (
     Diagnostics,
     Method,
     Setup,
-    Subspace,
-    Whitening,
     check_sampler,
-    choose_subspace,
     diagnose,
     draw,
     start_chains,
     target_of,
     warm_up,
     warn_of_problems,
-    whiten,
 )
 
-ROUTES = ("kernel", "fisher")
+Route = Literal["kernel", "fisher"]
+ROUTES: tuple[str, ...] = get_args(Route)
 _MOST_ENTRIES = 200_000  # of the kernel matrix that are held at a time
 
 
@@ -57,10 +62,8 @@ def evidence_gradient(
     y: Any,
     *,
     key: Any,
-    rank: int | None = None,
-    landmarks: int | Any | None = None,
-    choice: str = "random",
-    route: str = "kernel",
+    approximation: AbstractApproximation = Exact(),  # noqa: B008, it is immutable
+    route: Route = "kernel",
     method: Method = HMC(),  # noqa: B008, it is immutable
     chains: int = 8,
     warmup: int = 200,
@@ -76,8 +79,8 @@ def evidence_gradient(
 
     **Arguments:**
 
-    - `model`, `x`, `y`, `weights`, `key`, `rank`, `landmarks`, `choice`, `method`, `chains`, `warmup`,
-      `draws`: as for `jaxsvm.sample`.
+    - `model`, `x`, `y`, `weights`, `key`, `approximation`, `method`, `chains`, `warmup`, `draws`: as for
+      `jaxsvm.sample`.
     - `route`: `"kernel"` for eq. 20, which needs all `n^2` entries of the kernel (some rows at a time), or
       `"fisher"` for Fisher's identity `<d ln p(y | V b)>` in white coordinates, which needs only those with
       the landmarks: time and memory grow like n. Both are the same at full rank; at a low rank the first
@@ -95,14 +98,15 @@ def evidence_gradient(
     """
     x, y, weights = as_data(model, x, y, weights)
     check_sampler(model, method, chains=chains, draws=draws, warmup=warmup)
+    require_approximation(approximation)
     check_route(route)
     unfreeze(model).loss.require_normalizer()
     if chains < 2:
         raise ValueError("a standard error needs at least two chains: raise `chains`")
     mark_key, run_key = jax.random.split(key)
-    subspace = choose_subspace(model, x, rank, landmarks, choice, mark_key)
-    setup = Setup(unfreeze(model), x, y, weights, subspace.landmarks)
-    plan = Plan(subspace.rank, method, chains, warmup, draws, route)
+    subspace = approximation.subspace(model, x, mark_key)
+    setup = Setup(unfreeze(model), x, y, weights, subspace)
+    plan = Plan(method, chains, warmup, draws, route)
     gradients, state, traces, error = _sampled_gradient(setup, plan, run_key)
     diagnostics = diagnose(traces, jnp.exp(state.log_step), error, model.loss.has_wall)
     warn_of_problems(diagnostics, "the gradient of the evidence should not be trusted as it is")
@@ -114,12 +118,11 @@ def evidence_gradient(
 class Plan(eqx.Module):
     """How to estimate a gradient; static."""
 
-    rank: int = eqx.field(static=True)
     method: Method = eqx.field(static=True)
     chains: int = eqx.field(static=True)
     warmup: int = eqx.field(static=True)
     draws: int = eqx.field(static=True)
-    route: str = eqx.field(static=True)
+    route: Route = eqx.field(static=True)
 
 
 def check_route(route: str) -> None:
@@ -130,8 +133,7 @@ def check_route(route: str) -> None:
 
 @filter_jit
 def _sampled_gradient(setup: Setup, plan: Plan, key):
-    subspace = Subspace(setup.landmarks, plan.rank)
-    whitening = whiten(setup.model.kernel, setup.x, subspace)
+    whitening = whiten(setup.model.kernel, setup.x, setup.subspace)
     target = target_of(setup, whitening)
     warm_key, draw_key = jax.random.split(key)
     state = start_chains(target, plan.method, plan.chains)
@@ -148,8 +150,7 @@ def gradients_of_chains(
     if plan.route == "kernel":
         kernel = _by_kernel(setup.model.kernel, setup.x, whitening, means.slope_b)
     else:
-        subspace = Subspace(setup.landmarks, plan.rank)
-        kernel = _by_fisher(setup.model.kernel, setup.x, subspace, means.slope_b)
+        kernel = _by_fisher(setup.model.kernel, setup.x, setup.subspace, means.slope_b)
     normalizer = jax.grad(lambda loss: jnp.sum(setup.weights) * loss.log_normalizer())(
         setup.model.loss
     )

@@ -11,7 +11,8 @@ from jaxtyping import Array, Float
 from .._fit import as_data
 from .._machine import KernelMachine
 from .._parameters import unfreeze
-from ..sampling import SamplingWarning, Setup, check_sampler, choose_subspace
+from ..approximations import AbstractApproximation, Exact, require_approximation
+from ..sampling import SamplingWarning, Setup, check_sampler
 from ._estimate import Path
 from ._tempered import TemperedDiagnostics, TemperedSMC, temper
 from ._thermodynamic import Thermodynamic, ThermodynamicDiagnostics, integrate
@@ -41,9 +42,7 @@ def log_evidence(
     y: Any,
     *,
     key: Any,
-    rank: int | None = None,
-    landmarks: int | Any | None = None,
-    choice: str = "random",
+    approximation: AbstractApproximation = Exact(),  # noqa: B008, it is immutable
     method: str | Thermodynamic | TemperedSMC = "thermodynamic",
     weights: Any = None,
     progress: bool | None = None,
@@ -56,7 +55,7 @@ def log_evidence(
 
     **Arguments:**
 
-    - `model`, `x`, `y`, `weights`, `key`, `rank`, `landmarks`, `choice`, `progress`: as for `jaxsvm.sample`.
+    - `model`, `x`, `y`, `weights`, `key`, `approximation`, `progress`: as for `jaxsvm.sample`.
     - `method`: `"thermodynamic"` or `"smc"`, or `evidence.Thermodynamic(...)` or `evidence.TemperedSMC(...)`
       with options. Thermodynamic integration has no bias but that of its rule, which it reports; it needs
       a loss that is finite everywhere. Sequential Monte Carlo finds the temperatures by itself, took half
@@ -75,11 +74,12 @@ def log_evidence(
     x, y, weights = as_data(model, x, y, weights)
     options = _as_method(method)
     check_sampler(model, options.sampler)
+    require_approximation(approximation)
     unfreeze(model).loss.require_normalizer()
     mark_key, run_key = jax.random.split(key)
-    subspace = choose_subspace(model, x, rank, landmarks, choice, mark_key)
-    setup = Setup(unfreeze(model), x, y, weights, subspace.landmarks)
-    found = estimate_evidence(setup, subspace.rank, options, run_key, progress)
+    subspace = approximation.subspace(model, x, mark_key)
+    setup = Setup(unfreeze(model), x, y, weights, subspace)
+    found = estimate_evidence(setup, options, run_key, progress)
     if found.problems:
         warnings.warn(
             "the log evidence should not be trusted as it is: " + ". ".join(found.problems),
@@ -91,16 +91,15 @@ def log_evidence(
 
 def estimate_evidence(
     setup: Setup,
-    rank: int,
     options: Thermodynamic | TemperedSMC,
     key: Any,
     progress: bool | None,
 ) -> LogEvidence:
     """The log evidence without a warning: what is wrong is in its `problems` alone."""
     if isinstance(options, Thermodynamic):
-        estimate = integrate(setup, rank, options, key, progress)
+        estimate = integrate(setup, options, key, progress)
     else:
-        estimate = temper(setup, rank, options, key, progress)
+        estimate = temper(setup, options, key, progress)
     y = setup.y
     constant = float(jnp.sum(setup.weights) * setup.model.loss.log_normalizer())
     return LogEvidence(

@@ -12,13 +12,12 @@ from jaxtyping import Array, Bool, Float
 from .._options import check_number
 from .._programs import filter_jit
 from .._progress import Progress
+from ..approximations import Whitening, whiten
 from ..sampling import (
     HMC,
     QUARTER_PERIOD,
     Setup,
-    Subspace,
     Target,
-    Whitening,
     blackjax,
     check_whitening,
     first_state,
@@ -28,7 +27,6 @@ from ..sampling import (
     slopes,
     target_of,
     total_loss,
-    whiten,
 )
 from ._estimate import Estimate, Path, check_counts
 
@@ -126,10 +124,10 @@ class _Run(NamedTuple):
     records: _Records
 
 
-def temper(setup: Setup, rank: int, method: TemperedSMC, key, progress: bool | None) -> Estimate:
+def temper(setup: Setup, method: TemperedSMC, key, progress: bool | None) -> Estimate:
     """`ln Z(1)` by sequential Monte Carlo."""
     wall_key, run_key = jax.random.split(key)
-    whitening, wall = _begin(setup, rank, method, wall_key)
+    whitening, wall = _begin(setup, method, wall_key)
     bar = Progress(method.runs, "log evidence", progress)
     runs = []
     for number in range(method.runs):
@@ -141,11 +139,11 @@ def temper(setup: Setup, rank: int, method: TemperedSMC, key, progress: bool | N
 
 
 @filter_jit
-def _begin(setup: Setup, rank: int, method: TemperedSMC, key) -> tuple[Whitening, Bool[Array, ""]]:
+def _begin(setup: Setup, method: TemperedSMC, key) -> tuple[Whitening, Bool[Array, ""]]:
     """The whitening, and whether draws from the prior have an infinite loss."""
-    whitening = whiten(setup.model.kernel, setup.x, Subspace(setup.landmarks, rank))
+    whitening = whiten(setup.model.kernel, setup.x, setup.subspace)
     target = target_of(setup, whitening)
-    b = jax.random.normal(key, (method.particles, rank), setup.y.dtype)
+    b = jax.random.normal(key, (method.particles, setup.subspace.rank), setup.y.dtype)
     return whitening, ~jnp.all(jnp.isfinite(_losses(target, b @ target.factor.T)))
 
 

@@ -12,14 +12,13 @@ from jaxtyping import Array, Float
 from .._options import check_number
 from .._programs import filter_jit
 from .._progress import Progress
+from ..approximations import Whitening, whiten
 from ..sampling import (
     HMC,
     NUTS,
     Chains,
     Method,
     Setup,
-    Subspace,
-    Whitening,
     check_whitening,
     draw,
     mean_curvature,
@@ -27,7 +26,6 @@ from ..sampling import (
     target_of,
     total_loss,
     warm_up,
-    whiten,
 )
 from ._estimate import Estimate, Path, check_counts, standard_error
 
@@ -121,12 +119,10 @@ class _Records(NamedTuple):
     step_size: Float[Array, " temperatures"]
 
 
-def integrate(
-    setup: Setup, rank: int, method: Thermodynamic, key, progress: bool | None
-) -> Estimate:
+def integrate(setup: Setup, method: Thermodynamic, key, progress: bool | None) -> Estimate:
     """`ln Z(1)` by thermodynamic integration."""
     prior_key, ladder_key = jax.random.split(key)
-    whitening, chains, prior_loss = _at_prior(setup, rank, method, prior_key)
+    whitening, chains, prior_loss = _at_prior(setup, method, prior_key)
     if not np.isfinite(np.asarray(prior_loss)).all():
         raise InfiniteLossError(
             "the mean loss of draws from the prior is not finite, so that there is nothing to integrate: "
@@ -159,9 +155,9 @@ def _length_of_piece(temperatures: int) -> int:
 
 
 @filter_jit
-def _at_prior(setup: Setup, rank: int, method: Thermodynamic, key):
+def _at_prior(setup: Setup, method: Thermodynamic, key):
     """The whitening, chains that are draws from the prior, and the losses of exact draws."""
-    whitening = whiten(setup.model.kernel, setup.x, Subspace(setup.landmarks, rank))
+    whitening = whiten(setup.model.kernel, setup.x, setup.subspace)
     target = target_of(setup, whitening)
     dtype = target.y.dtype
     shape = (method.chains, target.factor.shape[1])

@@ -13,7 +13,7 @@ from ._rebuild import Rebuilder
 # what other modules write in this format, and what reads it
 _READERS = {
     "estimator": "an estimator: read it with `jaxsvm.sklearn.load`",
-    "checkpoint": "an unfinished ascent: pass its path as `checkpoint` to `jaxsvm.evidence_ascent`",
+    "checkpoint": "an unfinished search: pass its path as `checkpoint` to `jaxsvm.select`",
     "state": "an unfinished run of `jaxsvm tune`: run the same command again to resume",
     "command": "a model of `jaxsvm tune`: use it with `jaxsvm predict` and `jaxsvm show`",
 }

@@ -15,6 +15,8 @@ _PACKAGES = (
     "losses",
     "criteria",
     "criteria.priors",
+    "approximations",
+    "selection.stopping",
     "posteriors",
     "sampling",
     "selection",

@@ -35,7 +35,3 @@ from ._target import Target as Target
 from ._target import scale as scale
 from ._target import slopes as slopes
 from ._target import total_loss as total_loss
-from ._whitening import Subspace as Subspace
-from ._whitening import Whitening as Whitening
-from ._whitening import choose_subspace as choose_subspace
-from ._whitening import whiten as whiten

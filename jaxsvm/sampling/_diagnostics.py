@@ -216,7 +216,8 @@ def check_whitening(error: float) -> list[str]:
         return []
     return [
         f"the low rank loses {error:.1%} of the prior's variance, more than {limit:.0%}: this is the answer "
-        "for the machine of low rank, not for the model. Raise `rank` and `landmarks`, or leave both out"
+        "for the machine of low rank, not for the model. Raise the rank and the number of landmarks of "
+        "`jaxsvm.Nystrom`, or take `jaxsvm.Exact()`"
     ]
 
 

@@ -11,10 +11,10 @@ from .._fit import as_predictions
 from .._machine import KernelMachine
 from .._parameters import unfreeze
 from .._programs import jit
+from ..approximations import Whitening
 from ..posteriors import AbstractPredictive, Components, probability, same_for_all
 from ._chains import Averages, Chains, Traces
 from ._diagnostics import Diagnostics
-from ._whitening import Whitening
 
 
 class Posterior(AbstractPredictive):

@@ -13,12 +13,19 @@ from .._options import check_count
 from .._parameters import unfreeze
 from .._programs import filter_jit
 from .._progress import Progress
+from ..approximations import (
+    AbstractApproximation,
+    Exact,
+    Subspace,
+    Whitening,
+    require_approximation,
+    whiten,
+)
 from ._chains import Averages, Chains, Traces, draw, kept_places, start_chains, warm_up
 from ._diagnostics import diagnose, warn_of_problems
 from ._methods import HMC, NUTS, Method
 from ._posterior import Posterior
 from ._target import Target
-from ._whitening import Subspace, Whitening, choose_subspace, whiten
 
 _LOOKS, _SHORTEST_PIECE = 20, 50  # of the host at a long run, and draws between two of them
 _KEPT = 100  # draws of each chain for predictions, about, unless all are kept
@@ -30,9 +37,7 @@ def sample(
     y: Any,
     *,
     key: Any,
-    rank: int | None = None,
-    landmarks: int | Any | None = None,
-    choice: str = "random",
+    approximation: AbstractApproximation = Exact(),  # noqa: B008, it is immutable
     method: Method = HMC(),  # noqa: B008, it is immutable
     chains: int = 8,
     warmup: int = 200,
@@ -45,16 +50,14 @@ def sample(
 
     Its density is in proportion to `exp(-sum_i L(y_i, theta_i)) N(theta; 0, K)`. BlackJAX moves all chains
     at once, in coordinates in which the prior is white: `theta = V b`, exact or by Nystrom's method.
-    [GS03, sec. 4.2], and "Fast Bayesian support vector machine parameter tuning with the Nystrom method".
-    The chains begin at the mode, which is the fit but for kinks that are rounded off.
+    [GS03, sec. 4.2; GS05]. The chains begin at the mode, which is the fit but for kinks that are rounded off.
 
     **Arguments:**
 
     - `model`, `x`, `y`, `weights`: as for `jaxsvm.fit`; no free offset, whose prior would be improper.
     - `key`: of JAX's random numbers; the same key gives the same draws.
-    - `rank`, `landmarks`: of Nystrom's method; without both the whitening is exact and has as many
-      coordinates as there are examples. `landmarks` is their number or a list of examples; by default 200.
-    - `choice`: of the landmarks, `"random"`, `"kmeans++"` or `"pivoted"`.
+    - `approximation`: of the kernel matrix. `jaxsvm.Exact()`, the default, has as many white coordinates as
+      there are examples; `jaxsvm.Nystrom(rank=...)` has fewer.
     - `method`: `jaxsvm.sampling.HMC(...)` or `NUTS(...)`.
     - `chains`, `warmup`, `draws`: how many chains, and of each how many draws to learn the step size
       and the widths of the posterior from, and to average over.
@@ -75,13 +78,13 @@ def sample(
     """
     x, y, weights = as_data(model, x, y, weights)
     check_sampler(model, method, chains=chains, draws=draws, warmup=warmup)
+    require_approximation(approximation)
     mark_key, warm_key, draw_key = jax.random.split(key, 3)
-    subspace = choose_subspace(model, x, rank, landmarks, choice, mark_key)
-    setup = Setup(unfreeze(model), x, y, weights, subspace.landmarks)
-    rank = subspace.rank
+    subspace = approximation.subspace(model, x, mark_key)
+    setup = Setup(unfreeze(model), x, y, weights, subspace)
 
     bar = Progress(warmup + draws, "sampling", progress)
-    whitening, state = begin(setup, rank, method, chains)
+    whitening, state = begin(setup, method, chains)
     state = _warm_up(setup, whitening, method, state, warm_key, warmup)
     bar.update(warmup, f"step size {float(jnp.exp(state.log_step)):.2g}")
     count = _pieces(draws)
@@ -113,7 +116,7 @@ class Setup(NamedTuple):
     x: Float[Array, "n d"]
     y: Float[Array, " n"]
     weights: Float[Array, " n"]
-    landmarks: Array | None
+    subspace: Subspace
 
 
 def check_sampler(model: KernelMachine, method: Method, **counts: int) -> None:
@@ -137,9 +140,9 @@ def target_of(setup: Setup, whitening: Whitening) -> Target:
 
 
 @filter_jit
-def begin(setup: Setup, rank: int, method: Method, chains: int) -> tuple[Whitening, Chains]:
+def begin(setup: Setup, method: Method, chains: int) -> tuple[Whitening, Chains]:
     """The whitening, and all chains at the mode."""
-    whitening = whiten(setup.model.kernel, setup.x, Subspace(setup.landmarks, rank))
+    whitening = whiten(setup.model.kernel, setup.x, setup.subspace)
     return whitening, start_chains(target_of(setup, whitening), method, chains)
 
 

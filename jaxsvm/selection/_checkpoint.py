@@ -1,4 +1,4 @@
-"""Long runs that can be killed and go on as if nothing had happened."""
+"""Long runs that can be killed and then continue as if nothing had happened."""
 
 import threading
 from pathlib import Path
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..persistence import FileError, load_as, require_writable, save_as
-from ._identity import fingerprint
+from ._fingerprint import fingerprint
 
 _KIND = "checkpoint"  # of file
 _FORMAT = 3
@@ -21,7 +21,7 @@ class Checkpoint:
     It belongs to one run: a fingerprint tells apart models, data, keys, optimizers and settings.
 
     **Arguments:** `path`, of the file, or None for nothing to be saved; `identity`, a tree of all that
-    makes out the run.
+    decides the course of the run.
     """
 
     def __init__(self, path: str | Path | None, identity: Any):
@@ -35,10 +35,12 @@ class Checkpoint:
             if self._path.exists():
                 self._read()
 
-    def load(self, start: int, example: Any) -> tuple[Any, int] | None:
-        """State and number of steps of a start, with the structure of `example`; None if there is none."""
-        if start not in self._entries:
-            return None
+    def has(self, start: int) -> bool:
+        """Whether a start has been saved."""
+        return start in self._entries
+
+    def load(self, start: int, example: Any) -> Any:
+        """The state of a saved start, with the structure of `example`."""
         arrays, steps = self._entries[start]
         leaves, structure = jax.tree.flatten(example)
         pairs = zip(arrays, leaves, strict=False)
@@ -47,14 +49,15 @@ class Checkpoint:
                 f"{self._path} does not fit this run, or was written by another version of this library: "
                 "remove it to start over"
             )
-        return structure.unflatten([jnp.asarray(array) for array in arrays]), steps
+        pairs = zip(arrays, leaves, strict=True)
+        return structure.unflatten([_as_leaf(array, leaf) for array, leaf in pairs])
 
     def save(self, start: int, tree: Any, steps: int) -> None:
         """Remember a start, on disk."""
         if self._path is None:
             return
         with self._lock:
-            self._entries[start] = ([np.asarray(leaf) for leaf in jax.tree.leaves(tree)], steps)
+            self._entries[start] = ([_as_array(leaf) for leaf in jax.tree.leaves(tree)], steps)
             self._write()
 
     def _write(self) -> None:
@@ -103,7 +106,22 @@ def _is_entry(entry: Any) -> bool:
 
 
 def _fits(array: np.ndarray, leaf: Any, steps: int) -> bool:
-    """Whether an array can take the place of a leaf, of which a history has no rows yet."""
+    """Whether an array can take the place of a leaf; a history in the example has no rows yet."""
     if leaf.shape[:1] == (0,):
         return array.shape == (steps, *leaf.shape[1:]) and array.dtype.kind in "biuf"
-    return array.shape == leaf.shape and array.dtype == leaf.dtype
+    example = _as_array(leaf)
+    return array.shape == example.shape and array.dtype == example.dtype
+
+
+def _is_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _as_array(leaf: Any) -> np.ndarray:
+    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+
+
+def _as_leaf(array: np.ndarray, leaf: Any) -> Any:
+    if _is_key(leaf):
+        return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(leaf))
+    return jnp.asarray(array)

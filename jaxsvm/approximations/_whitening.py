@@ -1,0 +1,115 @@
+"""Coordinates in which the prior is white: `theta = V b` with `b ~ N(0, I)`."""
+
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from ..kernels import AbstractKernel
+from ..linalg import eigh
+
+
+class Subspace(eqx.Module):
+    """The part of the kernel matrix that is kept: all of it, or what the landmarks see of it.
+
+    `landmarks` are numbers of examples, or None for all of them in their order; `rank` is the number of
+    white coordinates.
+    """
+
+    landmarks: Int[Array, " m"] | None
+    rank: int = eqx.field(static=True)
+
+
+class Whitening(eqx.Module):
+    """Latent values as `theta = V b`, where `b` has the prior `N(0, I)`, so that `V V' ~ K`.
+
+    With `K_mm = U Lambda U'` of the landmarks and the `p` largest eigenvalues,
+    `V = K_nm U_p Lambda_p^(-1/2)`: [GS05, eqs. 14-18] (whose eq. 17 lacks the division by the
+    eigenvalue). With all examples as landmarks and full rank it is exact, and Hamiltonian dynamics in `b`
+    are those of [GS03, eqs. 21-23].
+
+    `factor` is V; `points` are the landmarks' inputs and `projection` is `U_p Lambda_p^(-1/2)`, so that
+    `k(x, points) @ projection` are the coordinates of a new point; `error` is the share of the prior's
+    variance that is lost, `1 - tr(V V') / tr(K)`.
+    """
+
+    factor: Float[Array, "n p"]
+    points: Float[Array, "m d"]
+    projection: Float[Array, "m p"]
+    error: Float[Array, ""]
+
+    def features(
+        self, kernel: AbstractKernel, x: Float[Array, "k d"]
+    ) -> tuple[Float[Array, "k p"], Float[Array, " k"]]:
+        """Rows `phi(x)` with `theta(x) = phi(x) b + residual`, and the variance of that residual.
+
+        **Arguments:** `kernel`, that of the model; `x`, a matrix with one row for each point.
+
+        **Returns:** a matrix with one row for each point, and a vector.
+        """
+        rows = kernel.matrix(x, self.points, same=False) @ self.projection
+        residual = kernel.diagonal(x) - jnp.sum(rows**2, axis=1)
+        return rows, jnp.maximum(residual, 0.0)
+
+
+def whiten(kernel: AbstractKernel, x: Float[Array, "n d"], subspace: Subspace) -> Whitening:
+    """The whitening of a kernel on some points.
+
+    It can be differentiated in the kernel, whatever the eigenvalues: `V V'` has a derivative where
+    eigenvalues meet, and V is turned along with it in the one way that has one too. Only where the last
+    kept and the first dropped eigenvalue meet is there no derivative; their coupling is left out there.
+
+    **Arguments:** `kernel`; `x`, the inputs; `subspace`, which landmarks and what rank.
+
+    **Returns:** a `Whitening`.
+    """
+    landmarks, rank = subspace.landmarks, subspace.rank
+    if landmarks is None:
+        points, among = x, kernel.matrix(x, x, same=True)
+        projection = _projection(among, rank)
+        factor = among @ projection
+    else:
+        points = x[landmarks]
+        among = kernel.matrix(points, points, same=True)
+        # an example that is a landmark is the same example, which matters to white noise
+        between = kernel.matrix(x, points, same=False).at[landmarks].set(among)
+        projection = _projection(among, rank)
+        factor = between @ projection
+    total = jnp.sum(kernel.diagonal(x))
+    error = jax.lax.stop_gradient(jnp.maximum(1 - jnp.sum(factor**2) / total, 0.0))
+    return Whitening(factor, points, projection, error)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _projection(gram: Float[Array, "m m"], rank: int) -> Float[Array, "m p"]:
+    """`P = U_p Lambda_p^(-1/2)`, so that `P P'` is the inverse of rank p; no column for what is null."""
+    return _eigen(gram, rank)[0]
+
+
+def _eigen(gram, rank):
+    values, vectors = eigh(gram)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    null = values <= values[0] * gram.shape[0] * jnp.finfo(gram.dtype).eps
+    roots = jnp.where(null, 0.0, jax.lax.rsqrt(jnp.where(null, 1.0, values)))
+    return vectors[:, :rank] * roots[None, :rank], values, vectors, roots
+
+
+@_projection.defjvp
+def _projection_jvp(rank, primals, tangents):
+    """`dP = U Y` with `P dP' + dP P' = d(P P')`.
+
+    With `M = U' dK U`: `Y_ij = -M_ij / (2 l_i sqrt(l_j))` within what is kept, and
+    `Y_ij = M_ij / (sqrt(l_j) (l_j - l_i))` from the kept j to the dropped i; no difference of two kept
+    eigenvalues occurs.
+    """
+    (gram,), (change,) = primals, tangents
+    projection, values, vectors, roots = _eigen(gram, rank)
+    moved = vectors.T @ (change @ projection)  # M_ij / sqrt(l_j)
+    kept = -(roots**2)[:, None] * moved / 2
+    gaps = values[None, :rank] - values[:, None]
+    clear = (gaps > values[0] * jnp.sqrt(jnp.finfo(gram.dtype).eps)) & (roots[None, :rank] > 0)
+    dropped = jnp.where(clear, moved / jnp.where(clear, gaps, 1.0), 0.0)
+    is_kept = jnp.arange(gram.shape[0])[:, None] < rank
+    return projection, vectors @ jnp.where(is_kept, kept, dropped)
