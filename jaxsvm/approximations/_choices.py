@@ -84,17 +84,16 @@ class Nystrom(AbstractApproximation):
 
     def subspace(self, model, x, key):
         """What the landmarks see of the matrix."""
-        examples = x.shape[0]
-        given = isinstance(self.landmarks, tuple)
-        count = len(self.landmarks) if given else self._count(examples)
+        examples, given = x.shape[0], self.landmarks
+        count = len(given) if isinstance(given, tuple) else self._count(examples)
         rank = count if self.rank is None else self.rank
         if rank > count:
             raise ValueError(
                 f"a rank of {rank} needs at least as many landmarks, but there are {count}: lower `rank` "
                 "or raise `landmarks`"
             )
-        if given:
-            return Subspace(_inside(self.landmarks, examples), rank)
+        if isinstance(given, tuple):
+            return Subspace(_inside(given, examples), rank)
         if count == examples:
             return Subspace(None, rank)
         return Subspace(choose_landmarks(model, x, count, self.choice, key), rank)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import (
+    Nystrom,
     calibration,
     datasets,
     evidence_ascent,
@@ -22,6 +23,7 @@ from .. import (
     parameters,
     sample,
     select,
+    stopping,
 )
 from .._machine import KernelMachine
 from .._results import RESULTS
@@ -151,7 +153,7 @@ def _evidence_report(chosen, x, y, x_test, y_test) -> str:
         METHODS["laplace"], x.shape[1]
     )  # the machine whose evidence Laplace approximates
     key = jax.random.key(chosen.seed)
-    options: dict[str, Any] = {"rank": min(chosen.rank, len(y)), "landmarks": min(200, len(y))}
+    approximation = Nystrom(min(chosen.rank, len(y)), min(200, len(y)))
 
     begin = time.perf_counter()
     with warnings.catch_warnings():
@@ -164,8 +166,8 @@ def _evidence_report(chosen, x, y, x_test, y_test) -> str:
             restarts=chosen.restarts,
             starts=0.5,
             max_steps=chosen.steps,
-            gradient_share=0.05,
-            **options,
+            approximation=approximation,
+            stop=(stopping.GradientFallen(0.05), stopping.Settled()),
         )
         seconds = time.perf_counter() - begin
         posterior = sample(path.model, x, y, key=key)

@@ -29,6 +29,7 @@ from ._cells import (
 from ._measure import measure
 from ._model import SavedModel, require_estimators, save
 from ._show import relevance_lines
+from ._state import State, fingerprint
 from ._table import Table, as_data_errors, as_inputs, find_columns, read, say
 
 _MOST_CLASSES = 20  # of a target of whole numbers, for it to be taken for classes
@@ -36,11 +37,10 @@ _MOST_ROWS = 10_000  # to train on
 _TASKS = ("auto", "classification", "regression")
 KERNELS = ("rbf", "matern12", "matern32", "matern52", "rational_quadratic")  # of the estimators
 _ENDS = """
-A search is one run of the optimizer from one start. An interrupted run (Ctrl-C) leaves files beside the
-output, whose names end in `.state`; run the same command with the same data again to resume, with the same
-result as without the interruption. Finished searches are not repeated. Of an unfinished one at most the last
-20 steps are lost (with `--method evidence` the last step), and the fit or draws that follow it; before the
-first 20 steps there is nothing to resume from. Once the model is written, the run removes its own files.
+A search is one run of the optimizer from one start. An interrupted run (Ctrl-C) leaves a folder beside the
+output, whose name ends in `.state`; run the same command with the same data again to resume, with the same
+result as without the interruption. At most the last ten steps of a search are lost (with `--method evidence`
+the last step), and the fit or draws that follow it. Once the model is written, the run removes its folder.
 """
 
 
@@ -74,7 +74,7 @@ def add_to(commands) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--seconds", type=at_least(0, float),
-        help="end all searches after so many, but no machine before its first 20 steps",
+        help="end all searches after so many, but none before its first ten steps",
     )  # fmt: skip
     parser.add_argument(
         "--test-share", type=share, default=0.25, help="of the rows, to be held out"
@@ -112,8 +112,7 @@ def run(chosen) -> None:
     x = as_inputs(table, columns)
     estimator = _estimator(estimators, chosen, is_classes)
     begin = time.perf_counter()
-    state = _search(estimator, x[train], y[train], chosen)
-    estimator = state.best
+    state = _fit(estimator, x[train], y[train], chosen)
     seconds = time.perf_counter() - begin
     measured = measure(estimator, is_classes, x[test], y[test], y[train])
     measured["rows"] = f"{len(train)} to train on, {len(test)} held out"
@@ -220,64 +219,32 @@ def _estimator(estimators, chosen, is_classes: bool) -> Any:
         "ard": {"auto": "auto", "yes": True, "no": False}[chosen.ard],
         "random_state": chosen.seed,
         "kernel": chosen.kernel,
+        "restarts": chosen.restarts,
         "verbose": not chosen.quiet and sys.stderr.isatty(),
     }
     if not is_classes:
-        return estimators.BayesianSVR(restarts=1, **options)
+        return estimators.BayesianSVR(**options)
     if chosen.method == "mean-field":
         return estimators.MeanFieldGPC(**options)
     return estimators.BayesianSVC(chosen.method or "span", **options)
 
 
-def _search(estimator, x, y, chosen) -> Any:
-    """The best of several searches; what is found is kept, so that an interrupted run can go on."""
-    from sklearn.base import is_classifier
-
-    from ._state import State, fingerprint
-
-    state = State(chosen.output, fingerprint(estimator, x, y), chosen.seconds, say)
-    searches = chosen.restarts
-    if not is_classifier(estimator):
-        searches = min(searches, _starts(x.shape[1]))
-    while state.done < searches:
-        if state.done and state.is_over():
-            say(
-                f"{chosen.seconds:g} seconds have passed: the best of {state.done} searches is taken"
-            )
-            break
-        candidate = _candidate(estimator, state.done, chosen.seed)
-        candidate._keeper = state
-        try:
-            with warnings.catch_warnings(record=True) as caught, as_data_errors():
-                warnings.simplefilter("always")
-                candidate.fit(x, y)
-        except KeyboardInterrupt:
-            state.stop()
-            if state.path.exists():
-                say(f"progress is saved in {state.path}; run the same command again to resume")
-            raise
-        for text in dict.fromkeys(str(warning.message) for warning in caught):
-            say(text)
-        del candidate._keeper
-        state.finish_search(candidate)
+def _fit(estimator, x, y, chosen) -> State:
+    """Fit the estimator; its searches save their progress, so that an interrupted run can resume."""
+    state = State(chosen.output, fingerprint(estimator, x, y), say)
+    estimator.set_params(checkpoint=str(state.folder), seconds=chosen.seconds)
+    try:
+        with warnings.catch_warnings(record=True) as caught, as_data_errors():
+            warnings.simplefilter("always")
+            estimator.fit(x, y)
+    except KeyboardInterrupt:
+        if state.checkpoints():
+            say(f"progress is saved in {state.folder}; run the same command again to resume")
+        raise
+    estimator.set_params(checkpoint=None)
+    for text in dict.fromkeys(str(warning.message) for warning in caught):
+        say(text)
     return state
-
-
-def _candidate(estimator, number: int, seed: int) -> Any:
-    """The estimator for one of several searches, which differ in where they begin."""
-    from sklearn.base import clone, is_classifier
-
-    candidate: Any = clone(estimator)
-    if not is_classifier(estimator):
-        candidate._start = number  # of those that the paper suggests
-    elif number:  # lengthscales wider or narrower than at first
-        candidate._widening = float(np.exp(np.random.default_rng([seed, number]).normal()))
-    return candidate
-
-
-def _starts(inputs: int) -> int:
-    """How many starts a regression has: two if the paper's two lengthscales are the same."""
-    return 2 if inputs == 2 else 4
 
 
 def _summary(model: SavedModel, output: Path) -> str:

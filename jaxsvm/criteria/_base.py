@@ -80,7 +80,7 @@ class AbstractCriterion(AbstractObjective):
         """The criterion."""
         return float(self.evaluate(data.complete(model), data.x, data.y, data.weights).value)
 
-    def problems(self, model, info, end):
+    def problems(self, model, info, end) -> tuple[str, ...]:
         """None: the result codes say it all."""
         return ()
 

@@ -7,25 +7,25 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from .._parameters import is_positive
-from ..evidence import Ascent
+from ..selection import Selection
 from ._figure import as_place, many_axes
 from ._history import MOST_CURVES, draw_parameter, named, use_log_scale
 
 
 def ascent(
-    path: Ascent,
+    path: Selection,
     start: int | None = None,
     names: Sequence[str] | str | None = None,
     *,
     axes: Any = None,
 ) -> np.ndarray:
-    """Draw hyperparameters, the gradients of the log evidence with error bands, and errors over the steps.
+    """Draw hyperparameters, the gradients of the objective with error bands, and errors over the steps.
 
-    As Figs. 5 and 6 of [GS03].
+    As [GS03, Figs. 5-6], whose gradients are those of the log evidence: the objective is minus that.
 
     **Arguments:**
 
-    - `path`: what `jaxsvm.evidence_ascent` gave back.
+    - `path`: the outcome of `jaxsvm.evidence_ascent` or `jaxsvm.select`.
     - `start`: the number of the start to draw; by default the best one.
     - `names`: the hyperparameters to draw, dotted as in `jaxsvm.parameters`; by default all that are not
       frozen. Of a vector, its first six entries.
@@ -35,9 +35,10 @@ def ascent(
     one) with a band of two standard errors, then the mean magnitude of the gradient, and test and
     validation errors if there are any.
     """
-    if not isinstance(path, Ascent):
+    if not isinstance(path, Selection):
         raise TypeError(
-            f"`path` must be what `jaxsvm.evidence_ascent` gave back, not a {type(path).__name__}"
+            "`path` must be the outcome of `jaxsvm.evidence_ascent` or `jaxsvm.select`, not a "
+            f"{type(path).__name__}"
         )
     record = path.history
     chosen = as_place(path.best if start is None else start, len(path.results), "start", "a start")
@@ -51,10 +52,13 @@ def ascent(
     panels = many_axes(axes, titles, 2, (4.0, 2.1), share_x=True)
 
     for place, name in enumerate(shown):
-        values, gradients, deviations = (
+        values, gradients = (
             np.asarray(table[name])[chosen, :length]
-            for table in (record.parameters, record.gradient, record.standard_error)
+            for table in (record.parameters, record.gradient)
         )
+        deviations = np.zeros_like(gradients)
+        if record.standard_error is not None:
+            deviations = np.asarray(record.standard_error[name])[chosen, :length]
         draw_parameter(panels[2 * place], steps, values)
         if is_positive(path.model, name):
             use_log_scale(panels[2 * place])

@@ -17,9 +17,11 @@ from ..kernels import RBF, Constant
 from ..losses import AbstractRegression, SoftInsensitive
 from ..optimizers import lbfgs
 from ..selection import Selection, select, stack
+from ..selection.stopping import SmallChange, SmallGradient
 from ._targets import center_and_scale, require_resolution
 
 _EVIDENCE = LaplaceEvidence()
+_STOP = (SmallGradient(), SmallChange(1e-6, patience=20))
 _OVER_JUMPS = lbfgs(window=5)  # eq. 37 jumps where the set of off-bound support vectors changes
 
 
@@ -133,7 +135,8 @@ def adapt(
     - `ard`, `beta`, `loss`, `weights`: as in `machine`.
     - `restarts`: how many of `starts` to take; by default all of them.
     - `options`: as for `jaxsvm.select`; by default `optimizer=optimizers.lbfgs(window=5)`, which small jumps
-      do not stop, `change_tolerance=1e-6` and `patience=20`.
+      do not stop, and
+      `stop=(stopping.SmallGradient(), stopping.SmallChange(1e-6, patience=20))`.
 
     **Returns:** a `Selection`, whose criterion is minus the logarithm of the evidence.
 
@@ -149,6 +152,6 @@ def adapt(
     restarts = len(begin) if restarts is None else restarts
     if not (isinstance(restarts, int) and 1 <= restarts <= len(begin)):
         raise ValueError(f"`restarts` must be from 1 to {len(begin)}, but is {plain(restarts)!r}")
-    options = {"optimizer": _OVER_JUMPS, "patience": 20, "change_tolerance": 1e-6, **options}
+    options = {"optimizer": _OVER_JUMPS, "stop": _STOP, **options}
     options = {"starts": stack(begin[:restarts]), "restarts": restarts, **options}
     return select(model, x, y, _EVIDENCE, weights=weights, **options)

@@ -34,7 +34,7 @@ def conclude(
     history = _history(task, model, rows, states)
     problems = ()
     if usable[best]:
-        info = {name: column[best] for name, column in rows.info.items()}
+        info = {name: np.asarray(column)[best] for name, column in rows.info.items()}
         end = int(states.best.step[best])
         problems = task.objective.problems(member(ends, best), info, end)
     if problems:

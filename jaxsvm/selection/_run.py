@@ -35,7 +35,7 @@ class Run(NamedTuple):
     interrupted: threading.Event
 
     @property
-    def count(self) -> int:
+    def starts(self) -> int:
         """The number of starts."""
         return len(self.keys)
 
@@ -53,8 +53,8 @@ class Run(NamedTuple):
 def run_all(run: Run, progress: bool | None) -> tuple[State, Row]:
     """The last states and the histories of all starts, stacked; NaN after the end of a history."""
     traits = run.task.objective.traits
-    bar = Progress(run.count * run.max_steps, "selecting", progress)
-    done, lowest = np.zeros(run.count, int), np.full(run.count, np.inf)
+    bar = Progress(run.starts * run.max_steps, "selecting", progress)
+    done, lowest = np.zeros(run.starts, int), np.full(run.starts, np.inf)
 
     def note(start: int, state: State, row: Any) -> None:
         done[start] = run.max_steps if run.has_ended(state) else int(state.steps)
@@ -64,7 +64,7 @@ def run_all(run: Run, progress: bool | None) -> tuple[State, Row]:
             text = f"gradient {float(row.magnitude[-1]):.3g}" if len(row.magnitude) else ""
         bar.update(done.sum(), text)
 
-    begun = [begin(run.task, member(run.models, i), run.keys[i]) for i in range(run.count)]
+    begun = [begin(run.task, member(run.models, i), run.keys[i]) for i in range(run.starts)]
     # an objective that begins its observations again does so by itself, and takes its own time
     lockstep = _in_lockstep() and not traits.attempts
     outcomes = _run_together(run, begun, note) if lockstep else _run_apart(run, begun, note)
@@ -112,7 +112,7 @@ def _run_apart(run: Run, begun: list[State], note) -> list[tuple[State, Row]]:
         return advance(task, steps, ended, run.keys[0], none)
 
     try:
-        return map_in_threads(run_one, run.count, task.data.x.shape[0], compile_it)
+        return map_in_threads(run_one, run.starts, task.data.x.shape[0], compile_it)
     except BaseException:
         run.interrupted.set()  # other threads end after their present step
         raise
@@ -121,22 +121,24 @@ def _run_apart(run: Run, begun: list[State], note) -> list[tuple[State, Row]]:
 def _run_together(run: Run, begun: list[State], note) -> list[tuple[State, Row]]:
     """All starts in one batch, until the last of them has ended."""
     steps = run.task.objective.traits.steps_at_once
-    resumed = [_resumed(run, start, begun[start]) for start in range(run.count)]
+    resumed = [_resumed(run, start, begun[start]) for start in range(run.starts)]
     states, histories = stack([state for state, _ in resumed]), [rows for _, rows in resumed]
-    none = jnp.zeros(run.count, jnp.int32)
+    none = jnp.zeros(run.starts, jnp.int32)
     while True:
-        before = [member(states, start) for start in range(run.count)]
+        before = [member(states, start) for start in range(run.starts)]
         is_new = any(rows is None for rows in histories)
         if not is_new and (run.is_late or all(run.has_ended(state) for state in before)):
             break
         states, new = advance_all(run.task, steps, states, run.keys, none)
-        for start in range(run.count):
+        for start in range(run.starts):
             state = member(states, start)
             executed = int(state.steps) - int(before[start].steps)
             histories[start] = _extended(histories[start], member(new, start), executed)
             note(start, state, histories[start])
             run.file.save(start, (state, histories[start]), int(state.steps))
-    return [(member(states, start), histories[start]) for start in range(run.count)]
+    return [
+        (member(states, start), rows) for start, rows in enumerate(histories) if rows is not None
+    ]
 
 
 def _failed(state: State) -> bool:

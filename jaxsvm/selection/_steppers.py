@@ -94,7 +94,8 @@ class OptaxStepper(AbstractStepper):
 
     def init(self, model, key):
         """The optimizer's own state."""
-        return self.optimizer.init(model)
+        leaves: Any = model
+        return self.optimizer.init(leaves)
 
     def look(self, objective, data, limits, model, memory, state, is_first, key):
         """Value and gradient at the model."""

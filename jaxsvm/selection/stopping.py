@@ -34,7 +34,7 @@ class Seen(NamedTuple):
 class AbstractRule(eqx.Module):
     """A reason for a search to end, and the result code it ends with."""
 
-    code: eqx.AbstractClassVar[RESULTS]
+    code: ClassVar[RESULTS]
 
     @abc.abstractmethod
     def init(self, dtype: Any) -> Any:

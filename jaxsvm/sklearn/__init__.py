@@ -14,6 +14,5 @@ from ._files import rebuilt as rebuilt
 from ._files import save as save
 from ._gpc import MeanFieldGPC as MeanFieldGPC
 from ._lssvc import LSSVC as LSSVC
-from ._pieces import AbstractKeeper as AbstractKeeper
 from ._svc import BayesianSVC as BayesianSVC
 from ._svr import BayesianSVR as BayesianSVR

@@ -16,7 +16,6 @@ from .._process import require_own_process
 from .._relevance import lengthscales, relevance
 from .._results import RESULTS
 from ._data import Scaling, scaling
-from ._pieces import AbstractKeeper
 
 MOST_EXAMPLES = 20_000  # of which the kernel matrix takes 3.2 GB
 
@@ -30,9 +29,10 @@ class AbstractEstimator(BaseEstimator):
     tol: float
     max_examples: int
     random_state: Any
+    seconds: float | None
+    checkpoint: Any
     verbose: bool
     n_features_in_: int
-    _keeper: AbstractKeeper | None = None  # of searches that may be interrupted
 
     def _check_counts(self, **counts: Any) -> None:
         counts |= {"max_iter": self.max_iter, "max_examples": self.max_examples}
@@ -45,10 +45,6 @@ class AbstractEstimator(BaseEstimator):
     def _check_ard(self, ard: Any) -> None:
         if not (isinstance(ard, bool) or (isinstance(ard, str) and ard == "auto")):
             raise ValueError(f'`ard` must be True, False or "auto", not {ard!r}')
-
-    def _score(self) -> float:
-        """How well examples that were left out are predicted, in nats; the less the better."""
-        raise NotImplementedError
 
     def _validated(self, X, y, **options) -> tuple[np.ndarray, np.ndarray]:
         require_unmasked(X, "`X`")
@@ -93,15 +89,13 @@ class AbstractEstimator(BaseEstimator):
         """The number of steps, and a warning where one search ended before its end."""
         self.n_iter_ = max(1, *(int(np.max(np.asarray(s.history.steps))) for s in searches))
         codes = [RESULTS(int(np.asarray(s.results)[s.best])) for s in searches]
-        unfinished = codes.count(RESULTS.iteration_limit)
+        out_of_time = codes.count(RESULTS.time_limit)
+        unfinished = codes.count(RESULTS.iteration_limit) + out_of_time
         if unfinished:
             which = "" if len(codes) == 1 else f" of {unfinished} of {len(codes)} classes"
-            out_of_time = self._keeper is not None and self._keeper.is_over()
-            end, more = (
-                ("its time", "more time")
-                if out_of_time
-                else (f"`max_iter={self.max_iter}`", "a larger `max_iter`")
-            )
+            end, more = f"`max_iter={self.max_iter}`", "a larger `max_iter`"
+            if out_of_time:
+                end, more = f"`seconds={self.seconds:g}`", "more time"
             warnings.warn(
                 f"the search for hyperparameters{which} was ended by {end} before it had settled: what "
                 f"was found is used, but {more} may find better ones",

@@ -13,18 +13,19 @@ from .._fit import Fit, decide, fit_gram, require_success
 from .._machine import KernelMachine
 from .._parameters import free_parameters, freeze, parameters, replace, unfreeze
 from .._programs import jit
-from .._results import RESULTS
+from ..approximations import AbstractApproximation, Exact, Nystrom
 from ..criteria import LaplaceEvidence, linear_response
-from ..evidence import Ascent, evidence_ascent, log_evidence
+from ..evidence import Sampled, log_evidence
 from ..kernels import AbstractKernel
 from ..losses import Probit
 from ..optimizers import lbfgs
 from ..sampling import Posterior, sample
 from ..selection import METHODS, Selection, select
+from ..selection.stopping import SmallChange, SmallGradient
 from ..solvers import Options
 from ._base import relevances
 from ._data import padded_points
-from ._pieces import STEPS, AbstractKeeper, in_pieces
+from ._searches import Searches
 from ._sigmoid import Sigmoid, fit_sigmoid, log_loss
 
 KERNELS = {
@@ -55,10 +56,8 @@ class Settings(NamedTuple):
     restarts: int
     max_iter: int
     tol: float
-    verbose: bool
-    widening: float = 1.0  # of the first lengthscales
-    keeper: AbstractKeeper | None = None
-    name: str = ""  # of the search, for its keeper
+    searches: Searches
+    name: str = ""  # of the search
 
     @property
     def is_random(self) -> bool:
@@ -86,7 +85,7 @@ class Binary(NamedTuple):
 
     predictive: Fit | Posterior | gp.MeanFieldFit
     sigmoid: Sigmoid | None
-    search: Selection | Ascent
+    search: Selection
     criterion: float
     evidence: float | None
     score: float
@@ -112,7 +111,7 @@ def tune(settings: Settings, chosen: Examples, every: Examples, key: Any) -> Bin
     first = by_method(settings, kernel, chosen, every, key)
     if settings.ard != "auto" or not isinstance(settings.kernel, str) or inputs == 1:
         return first
-    if settings.keeper is not None and settings.keeper.is_over():
+    if settings.searches.is_over:
         return first
     # one lengthscale each, from where the common one ended
     found = first.search.model.kernel
@@ -129,7 +128,7 @@ def initial_kernel(settings: Settings, inputs: int) -> AbstractKernel:
         # made where double precision may have been off
         return jax.tree.map(lambda leaf: leaf.astype(float), settings.kernel)
     shape = inputs if settings.ard is True else ()
-    return KERNELS[settings.kernel](jnp.full(shape, settings.widening * np.sqrt(inputs)))
+    return KERNELS[settings.kernel](jnp.full(shape, np.sqrt(inputs)))
 
 
 def with_lengthscales(kernel: AbstractKernel, found: Any, inputs: int) -> AbstractKernel:
@@ -211,73 +210,54 @@ def _by_sampling(settings: Settings, kernel, chosen: Examples, every: Examples, 
     climb_key, sample_key, value_key = jax.random.split(key, 3)
     model = METHODS["laplace"].machine(kernel)
     climb = _ascend(settings, model, chosen, climb_key)
-    few = len(every.y) <= _LANDMARKS
-    subspace: dict[str, Any] = {} if few else {"rank": _LANDMARKS // 2, "landmarks": _LANDMARKS}
-    shown: dict[str, Any] = {"progress": settings.verbose}
-    posterior = sample(
-        climb.model, *every[:2], weights=every.weights, key=sample_key, **subspace, **shown
-    )
+    approximation: AbstractApproximation = Exact()
+    if len(every.y) > _LANDMARKS:
+        approximation = Nystrom(_LANDMARKS // 2, _LANDMARKS)
+    common: dict[str, Any] = {
+        "approximation": approximation,
+        "progress": settings.searches.verbose,
+    }
+    posterior = sample(climb.model, *every[:2], weights=every.weights, key=sample_key, **common)
     evidence = log_evidence(
-        climb.model, *chosen[:2], weights=chosen.weights, key=value_key, **subspace, **shown
+        climb.model, *chosen[:2], weights=chosen.weights, key=value_key, **common
     )
     value = float(evidence.value)
     relevance = relevances(climb.model, every.x.shape[1])
     return Binary(posterior, None, climb, -value, value, -value, relevance)
 
 
-def _ascend(settings: Settings, model, chosen: Examples, key) -> Ascent:
-    count, keeper = len(chosen.y), settings.keeper
-
-    def ascend(max_steps: int) -> Ascent:
-        return evidence_ascent(
-            model,
-            *chosen[:2],
-            weights=chosen.weights,
-            key=key,
-            rank=min(_RANK, count),
-            landmarks=min(_LANDMARKS, count),
-            restarts=settings.restarts,
-            starts=0.5,
-            bounds=bounds(model),
-            max_steps=max_steps,
-            checkpoint=None if keeper is None else keeper.checkpoint(settings.name),
-            progress=settings.verbose,
-        )
-
-    if keeper is None:
-        return ascend(settings.max_iter)
-    steps = min(STEPS, settings.max_iter)
-    climb = ascend(steps)
-    while (
-        int(climb.result) == RESULTS.iteration_limit
-        and steps < settings.max_iter
-        and not keeper.is_over()
-    ):
-        steps = min(steps + STEPS, settings.max_iter)
-        climb = ascend(steps)  # from its checkpoint
-    return climb
+def _ascend(settings: Settings, model, chosen: Examples, key) -> Selection:
+    count = len(chosen.y)
+    approximation = Nystrom(min(_RANK, count), min(_LANDMARKS, count))
+    return select(
+        model,
+        *chosen[:2],
+        Sampled(approximation),
+        weights=chosen.weights,
+        restarts=settings.restarts,
+        starts=0.5,
+        key=key,
+        bounds=bounds(model),
+        max_steps=settings.max_iter,
+        **settings.searches.options(settings.name),
+    )
 
 
 def _select(settings: Settings, model, chosen: Examples, criterion, key) -> Selection:
-    limits = bounds(model)
-
-    def search(start: KernelMachine, steps: int) -> Selection:
-        return select(
-            start,
-            *chosen[:2],
-            criterion,
-            weights=chosen.weights,
-            optimizer=_OPTIMIZER,
-            restarts=settings.restarts,
-            starts=0.5,
-            key=key,
-            bounds=limits,
-            max_steps=steps,
-            gradient_tolerance=settings.tol,
-            progress=settings.verbose,
-        )
-
-    return in_pieces(search, model, settings.max_iter, settings.keeper, settings.name)
+    return select(
+        model,
+        *chosen[:2],
+        criterion,
+        weights=chosen.weights,
+        optimizer=_OPTIMIZER,
+        stop=(SmallGradient(settings.tol), SmallChange()),
+        restarts=settings.restarts,
+        starts=0.5,
+        key=key,
+        bounds=bounds(model),
+        max_steps=settings.max_iter,
+        **settings.searches.options(settings.name),
+    )
 
 
 def bounds(model: KernelMachine) -> dict[str, tuple[float, float]]:

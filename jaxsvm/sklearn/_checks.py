@@ -7,7 +7,6 @@ import jax
 import numpy as np
 
 from .._fit import Fit
-from ..evidence import Ascent
 from ..gp import MeanFieldFit
 from ..posteriors import LaplacePosterior
 from ..sampling import Posterior
@@ -26,7 +25,7 @@ _OF_REGRESSIONS = _ALWAYS | {
     "target_center_": float,
     "target_scale_": float,
 }
-_OPTIONAL = {"feature_names_in_": np.ndarray, "_start": int, "_widening": float}
+_OPTIONAL = {"feature_names_in_": np.ndarray}
 
 
 def problem_of(estimator: AbstractEstimator) -> str | None:
@@ -79,7 +78,7 @@ def _problem_of_machines(labels: np.ndarray, machines: list, inputs: int) -> str
             numbers, decision = sigmoid is None, getattr(predictive, "probability", None)
         if not isinstance(predictive, Fit | Posterior | MeanFieldFit) or not numbers:
             return "a machine of it cannot predict"
-        if not isinstance(machine.search, Selection | Ascent) or not _is_number(machine.score):
+        if not isinstance(machine.search, Selection) or not _is_number(machine.score):
             return "a machine of it does not say where it comes from"
         if (problem := _problem_of_shape(decision, inputs)) is not None:
             return problem

@@ -18,6 +18,7 @@ from ..kernels import AbstractKernel
 from ._base import AbstractEstimator, required
 from ._binary import KERNELS, Binary, Examples, Settings, tune
 from ._data import as_numpy, padded, subset
+from ._searches import as_searches
 
 
 class AbstractClassifier(ClassifierMixin, AbstractEstimator):
@@ -33,7 +34,6 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
     ard: Any
     restarts: int
     class_weight: Any
-    _widening = 1.0  # of the lengthscales that the search begins with
 
     @abc.abstractmethod
     def _settings(self) -> Settings:
@@ -182,12 +182,8 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
         self._check_ard(self.ard)
         counts = (self.restarts, self.max_iter)
         self._check_counts(restarts=self.restarts)
-        rest = (self.tol, bool(self.verbose), self._widening, self._keeper)
-        return Settings(method, self.kernel, self.ard, *counts, *rest)
-
-    def _score(self) -> float:
-        """How well examples that were left out are predicted, in nats; the less the better."""
-        return sum(machine.score for machine in self._machines())
+        searches = as_searches(self.checkpoint, self.seconds, self.verbose)
+        return Settings(method, self.kernel, self.ard, *counts, self.tol, searches)
 
     def _machines(self) -> list[Binary]:
         if not hasattr(self, "machines_"):

@@ -76,6 +76,8 @@ def rebuilt(description: Any) -> AbstractEstimator:
 
 
 def _flat(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
     if type(value) in _PARTS.values():
         fields = {name: _flat(part) for name, part in value._asdict().items()}
         return {"part": type(value).__name__, "fields": fields}

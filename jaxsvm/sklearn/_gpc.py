@@ -29,6 +29,8 @@ class MeanFieldGPC(AbstractClassifier):
         tol: float = 1e-3,
         max_examples: int = 1000,
         random_state: Any = None,
+        seconds: float | None = None,
+        checkpoint: Any = None,
         verbose: bool = False,
     ):
         self.kernel = kernel
@@ -40,6 +42,8 @@ class MeanFieldGPC(AbstractClassifier):
         self.tol = tol
         self.max_examples = max_examples
         self.random_state = random_state
+        self.seconds = seconds
+        self.checkpoint = checkpoint
         self.verbose = verbose
 
     def _settings(self) -> Settings:

@@ -31,6 +31,8 @@ class LSSVC(AbstractClassifier):
         tol: float = 1e-3,
         max_examples: int = 2000,
         random_state: Any = None,
+        seconds: float | None = None,
+        checkpoint: Any = None,
         verbose: bool = False,
     ):
         self.prior = prior
@@ -43,6 +45,8 @@ class LSSVC(AbstractClassifier):
         self.tol = tol
         self.max_examples = max_examples
         self.random_state = random_state
+        self.seconds = seconds
+        self.checkpoint = checkpoint
         self.verbose = verbose
 
     def _settings(self) -> Settings:

@@ -31,6 +31,10 @@ class BayesianSVC(AbstractClassifier):
     - `max_examples`: if there are more, the hyperparameters are chosen on so many of them, drawn at random;
       the machine is always fitted to all.
     - `random_state`: of the draws, restarts and choices of examples.
+    - `seconds`: after which searches end and the best so far is taken; every search takes its first steps.
+    - `checkpoint`: a folder in which searches save their progress. An interrupted fit continues from it when
+      it is repeated with the same data and parameters (`seconds` and `verbose` may differ), and ends as it
+      would have without the interruption.
     - `verbose`: whether to show progress.
 
     **Attributes:** `classes_`, `model_`, `relevance_`, `evidence_`, `criterion_`, `history_`, `n_iter_`,
@@ -51,6 +55,8 @@ class BayesianSVC(AbstractClassifier):
         tol: float = 1e-3,
         max_examples: int = 2000,
         random_state: Any = None,
+        seconds: float | None = None,
+        checkpoint: Any = None,
         verbose: bool = False,
     ):
         self.method = method
@@ -63,6 +69,8 @@ class BayesianSVC(AbstractClassifier):
         self.tol = tol
         self.max_examples = max_examples
         self.random_state = random_state
+        self.seconds = seconds
+        self.checkpoint = checkpoint
         self.verbose = verbose
 
     def _settings(self) -> Settings:

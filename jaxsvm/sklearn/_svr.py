@@ -20,10 +20,11 @@ from ..optimizers import lbfgs
 from ..posteriors import LaplacePosterior, laplace
 from ..regression import center_and_scale
 from ..selection import Selection, select, stack
+from ..selection.stopping import SmallChange, SmallGradient
 from ._base import AbstractEstimator, relevances, required
 from ._binary import KERNELS, one_lengthscale_each
 from ._data import as_numpy, padded, padded_points, subset
-from ._pieces import in_pieces
+from ._searches import Searches, as_searches
 
 _LOSSES = ("soft", "quadratic")
 _EVIDENCE = LaplaceEvidence()
@@ -75,13 +76,15 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
     - `max_examples`: if there are more, the hyperparameters are chosen on so many of them, drawn at random;
       the machine is always fitted to all.
     - `random_state`: of that choice.
+    - `seconds`: after which searches end and the best so far is taken; every search takes its first steps.
+    - `checkpoint`: a folder in which searches save their progress. An interrupted fit continues from it when
+      it is repeated with the same data and parameters (`seconds` and `verbose` may differ), and ends as it
+      would have without the interruption.
     - `verbose`: whether to show progress.
 
     **Attributes:** `model_` (in standardized inputs and targets), `posterior_`, `relevance_`, `evidence_`,
     `noise_std_`, `history_`, `n_iter_`, `scaling_`, `n_features_in_`, `feature_names_in_`.
     """
-
-    _start: int | None = None  # the one of the paper's starts to take, if not the first `restarts`
 
     def __init__(
         self,
@@ -95,6 +98,8 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
         tol: float = 1e-3,
         max_examples: int = 2000,
         random_state: Any = None,
+        seconds: float | None = None,
+        checkpoint: Any = None,
         verbose: bool = False,
     ):
         self.loss = loss
@@ -106,6 +111,8 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
         self.tol = tol
         self.max_examples = max_examples
         self.random_state = random_state
+        self.seconds = seconds
+        self.checkpoint = checkpoint
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None):
@@ -117,6 +124,7 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
         **Returns:** the estimator itself.
         """
         self._check_settings()
+        searches = as_searches(self.checkpoint, self.seconds, self.verbose)
         x, y = self._validated(X, y, y_numeric=True)
         x, y, weights = self._counted(x, np.asarray(y, float), sample_weight)
         center, scale = center_and_scale(y, weights)
@@ -127,7 +135,7 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
         chosen = padded(every[0][places], every[1][places], weights[places])
         with jax.enable_x64(True):
             kinds = (False, True) if self.ard == "auto" and x.shape[1] > 1 else (self.ard is True,)
-            found = [self._tune(ard, chosen, every) for ard in kinds]
+            found = [self._tune(ard, chosen, every, searches) for ard in kinds]
             # each lengthscale that is fitted makes a score look better than it is, by about a nat (Akaike)
             costs = [each.score + ard * x.shape[1] for each, ard in zip(found, kinds, strict=True)]
         self.regression_: Regression = as_numpy(found[int(np.argmin(costs))])
@@ -207,7 +215,7 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
         self._check_ard(self.ard)
         self._check_counts(restarts=self.restarts)
 
-    def _tune(self, ard: bool, chosen, every) -> Regression:
+    def _tune(self, ard: bool, chosen, every, searches: Searches) -> Regression:
         x, y, weights = chosen
         chosen_model: dict[str, Any] = {
             "ard": ard,
@@ -216,26 +224,15 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
         }
         first = regression.machine(x, y, **chosen_model)
         starts = [_of_family(KERNELS[self.kernel], m) for m in regression.starts(first, x.shape[1])]
-        starts = starts[: self.restarts] if self._start is None else [starts[self._start]]
+        starts = starts[: self.restarts]
         limits = {name: _BOUNDS[name] for name in free_parameters(starts[0]) if name in _BOUNDS}
 
-        def search_from(models: list[KernelMachine], steps: int) -> Selection:
-            return select(
-                models[0], x, y, _EVIDENCE, weights=weights, optimizer=_OVER_JUMPS, patience=20,
-                change_tolerance=1e-6, starts=stack(models), restarts=len(models), bounds=limits,
-                max_steps=steps, gradient_tolerance=self.tol, progress=self.verbose,
-            )  # fmt: skip
-
-        if self._keeper is None:
-            search = search_from(starts, self.max_iter)
-        else:
-            search = in_pieces(
-                lambda model, steps: search_from([model], steps),
-                starts[0],
-                self.max_iter,
-                self._keeper,
-                f"relevance {ard}",
-            )
+        search = select(
+            starts[0], x, y, _EVIDENCE, weights=weights, optimizer=_OVER_JUMPS,
+            stop=(SmallGradient(self.tol), SmallChange(1e-6, patience=20)), starts=stack(starts),
+            restarts=len(starts), bounds=limits, max_steps=self.max_iter,
+            **searches.options("relevance" if ard else "common lengthscale"),
+        )  # fmt: skip
         fitted = fit(one_lengthscale_each(search.model, x.shape[1]), *every[:2], weights=every[2])
         left_out = np.asarray(_left_out(fitted))
         fitted = dataclasses.replace(fitted, model=search.model)
@@ -247,10 +244,6 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
             relevances(search.model, x.shape[1]),
         )
         return Regression(laplace(fitted), search, float(score), deviation, relevance)
-
-    def _score(self) -> float:
-        """How well examples that were left out are predicted, in nats; the less the better."""
-        return self._found().score
 
     def _found(self) -> Regression:
         if not hasattr(self, "regression_"):
