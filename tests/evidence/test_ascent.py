@@ -7,22 +7,23 @@ import optax
 import pytest
 
 import jaxsvm as jsvm
-from jaxsvm import RESULTS, evidence_ascent
-from jaxsvm.evidence import _ascent, _conclusion, median_model, median_of_partitions
-from jaxsvm.evidence._ascent_step import _is_better
+from jaxsvm import RESULTS, evidence_ascent, stopping
+from jaxsvm.evidence import _sampled, median_model, median_of_partitions
 from jaxsvm.optimizers import adaptive_rates
 from jaxsvm.sampling import SamplingWarning
+from jaxsvm.selection import _run
 
 X, Y = jsvm.datasets.noisy_xor(60, key=jax.random.key(0), inputs=4)
 MODEL = jsvm.KernelMachine(
     jsvm.kernels.RBF(jnp.full(4, 2.0), 1.0) + jsvm.kernels.Constant(0.1), jsvm.losses.Hinge(0.6)
 )
-SMALL = {"rank": 10, "landmarks": 30, "chains": 4, "warmup": 12, "draws": 40, "first_warmup": 60}
+CHAINS = {"chains": 4, "warmup": 12, "draws": 40, "first_warmup": 60}
+SMALL = {"approximation": jsvm.Nystrom(10, 30), **CHAINS}
 KEY = jax.random.key(1)
-LOW = "the end of the ascent should not be trusted as it is. the low rank loses"
+LOW = "the end of the search should not be trusted as it is. the low rank loses"
 # the rank is low on purpose; what else is wrong would come first
 pytestmark = pytest.mark.filterwarnings(f"ignore:{LOW}:jaxsvm.sampling.SamplingWarning")
-NEVER = {"gradient_share": None, "change_share": None}
+NEVER = {"stop": ()}
 
 
 def leaves(tree):
@@ -51,15 +52,15 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, monkeypatch):
     options = {**SMALL, **NEVER, "key": KEY}
     whole = evidence_ascent(MODEL, X, Y, **options, max_steps=5)
 
-    original, calls = _ascent.advance, []
+    original, calls = _run.advance, []
 
     def killed(*arguments):
         calls.append(1)
-        if len(calls) > 3:
+        if len(calls) > 4:  # one of them compiles
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(_ascent, "advance", killed)
+    monkeypatch.setattr(_run, "advance", killed)
     with pytest.raises(KeyboardInterrupt):
         evidence_ascent(MODEL, X, Y, **options, max_steps=5, checkpoint=file)
     monkeypatch.undo()
@@ -70,7 +71,13 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, monkeypatch):
         np.testing.assert_array_equal(a, b)
     with pytest.raises(ValueError, match="another model, data, key or settings"):
         evidence_ascent(MODEL, X, -Y, **options, max_steps=5, checkpoint=file)
-    others = ({"optimizer": optax.sgd(0.5)}, {"gradient_share": 0.2}, {"change_steps": 7})
+    others = (
+        {"optimizer": optax.sgd(0.5)},
+        {"stop": stopping.GradientFallen(0.2)},
+        {"stop": stopping.Settled(steps=7)},
+        {"draws": 41},
+        {"approximation": jsvm.Nystrom(9, 30)},
+    )
     for other in others:
         with pytest.raises(ValueError, match="another model, data, key or settings"):
             evidence_ascent(MODEL, X, Y, **options | other, max_steps=5, checkpoint=file)
@@ -84,7 +91,7 @@ def test_starts_validation_bounds_and_frozen_parameters():
     x, y = jsvm.datasets.noisy_xor(100, key=jax.random.key(5), inputs=4)
     path = evidence_ascent(
         frozen, X, Y, key=KEY, **SMALL, max_steps=6, restarts=2, starts=0.5, validation=(x, y), test=(x, y),
-        patience=2, bounds={"loss.C": (0.5, 0.7)}, **NEVER,
+        bounds={"loss.C": (0.5, 0.7)}, stop=stopping.ValidationStalled(patience=2),
     )  # fmt: skip
     errors = np.asarray(path.history.validation_error)
     np.testing.assert_array_equal(errors, np.asarray(path.history.test_error))
@@ -108,7 +115,7 @@ def test_of_several_starts_the_one_with_the_largest_evidence(climbed):
 
 def test_a_start_without_a_score_is_not_the_best(climbed, monkeypatch):
     scores = iter([np.nan, 7.0])
-    monkeypatch.setattr(_conclusion, "minus_evidence", lambda *_: next(scores))
+    monkeypatch.setattr(_sampled, "minus_log_evidence", lambda *_: next(scores))
     pair = jax.tree.map(lambda *pair: jnp.stack(pair), climbed.model, MODEL)
     path = evidence_ascent(
         MODEL, X, Y, key=KEY, **SMALL, max_steps=1, restarts=2, starts=pair, **NEVER
@@ -121,7 +128,7 @@ def test_a_start_that_failed_is_not_scored(climbed, monkeypatch):
     """Even if nothing is known of the one that did not fail."""
     huge = jsvm.replace(MODEL, {"kernel.left.variance": 1e300})
     scored = []
-    monkeypatch.setattr(_conclusion, "minus_evidence", lambda m, *_: scored.append(m) or np.nan)
+    monkeypatch.setattr(_sampled, "minus_log_evidence", lambda s, *_: scored.append(s) or np.nan)
     pair = jax.tree.map(lambda *pair: jnp.stack(pair), huge, climbed.model)
     path = evidence_ascent(
         MODEL, X, Y, key=KEY, **SMALL, max_steps=1, restarts=2, starts=pair, **NEVER
@@ -129,19 +136,6 @@ def test_a_start_that_failed_is_not_scored(climbed, monkeypatch):
     assert RESULTS(int(path.results[0])) == RESULTS.sampling_failed
     assert path.best == 1 and len(scored) == 1
     np.testing.assert_array_equal(path.scores, [np.inf, np.inf])
-
-
-def test_an_error_that_is_not_a_number_is_no_better():
-    class Given:
-        validation = (X, Y)
-
-    nan, least = jnp.asarray(np.nan), jnp.asarray(0.3)
-    assert not _is_better(nan, least, Given)
-    assert not _is_better(nan, jnp.asarray(jnp.inf), Given)
-    assert _is_better(jnp.asarray(0.2), least, Given)
-    assert not _is_better(least, least, Given)
-    Given.validation = None
-    assert _is_better(nan, least, Given)
 
 
 def test_chains_that_went_badly_are_told_of_once():
@@ -153,7 +147,7 @@ def test_chains_that_went_badly_are_told_of_once():
     assert "2 of 2 steps, the last among them, the chains went badly" in str(warning.message)
     assert "less than 40% of the trajectories were accepted" in str(warning.message)
     assert warning.filename == __file__
-    mean, least = path.history.acceptance[0], path.history.least_acceptance[0]
+    mean, least = path.history.info["acceptance"][0], path.history.info["least_acceptance"][0]
     assert np.all(np.asarray(mean) < 0.4) and np.all(np.asarray(least) < np.asarray(mean))
 
 
@@ -165,9 +159,9 @@ def test_a_low_rank_is_a_problem():
         low = evidence_ascent(MODEL, X, Y, key=KEY, **SMALL, max_steps=1)
     assert len(low.problems) == 1 and "PROBLEM: the low rank loses" in str(low)
     exact = evidence_ascent(
-        MODEL, X, Y, key=KEY, **SMALL | {"rank": None, "landmarks": None}, max_steps=1
+        MODEL, X, Y, key=KEY, **SMALL | {"approximation": jsvm.Exact()}, max_steps=1
     )
-    assert exact.problems == () and float(exact.history.whitening_error[0, 0]) < 1e-10
+    assert exact.problems == () and float(exact.history.info["whitening_error"][0, 0]) < 1e-10
 
 
 def test_chains_that_hardly_move_are_a_problem():
@@ -176,7 +170,7 @@ def test_chains_that_hardly_move_are_a_problem():
     with pytest.warns(SamplingWarning, match="in 2 the chains hardly moved"):
         path = evidence_ascent(MODEL, X, Y, key=KEY, **SMALL | timid, max_steps=2, **NEVER)
     assert "Raise the method's `step_size`" in path.problems[0]
-    assert np.all(np.asarray(path.history.acceptance) > 0.99)
+    assert np.all(np.asarray(path.history.info["acceptance"]) > 0.99)
 
 
 def test_too_few_draws_are_a_problem():
@@ -190,14 +184,14 @@ def test_a_wall_of_the_loss_in_single_precision():
         x, y = X.astype(jnp.float32), Y.astype(jnp.float32)
         kernel = jsvm.kernels.RBF(2.0, 4.0) + jsvm.kernels.Constant(0.1)
         model = jsvm.KernelMachine(kernel, jsvm.losses.Trigonometric())
-        options = {"chains": 4, "warmup": 12, "draws": 40, "first_warmup": 60, "landmarks": 6}
+        options = {**CHAINS, "approximation": jsvm.Nystrom(landmarks=6)}
         with pytest.warns(SamplingWarning, match="the loss has a wall"):
             path = evidence_ascent(
                 model, x, y, key=KEY, restarts=2, max_steps=8, **NEVER, **options
             )
     assert path.model.kernel.left.log_variance.dtype == path.history.magnitude.dtype == jnp.float32
     assert np.all(np.isfinite(path.scores)) and path.best == int(jnp.argmin(path.scores))
-    assert np.all(np.asarray(path.history.acceptance) > 0.4)
+    assert np.all(np.asarray(path.history.info["acceptance"]) > 0.4)
 
 
 def test_median_of_partitions():
@@ -224,17 +218,26 @@ def test_chains_that_cannot_move_are_a_failure():
 
 def test_bad_input_is_refused():
     for options, message in (
-        ({"gradient_share": 1.5}, "`gradient_share` must be between 0 and 1"),
         ({"chains": 1}, "at least two chains"),
-        ({"rank": 40, "landmarks": 30}, "needs at least as many landmarks"),
-        ({"rank": 100}, "rank of 100 needs at least as many landmarks, but there are 60"),
-        ({"landmarks": 0}, "`landmarks` must be a positive integer"),
-        ({"landmarks": 61}, "61 landmarks were asked for"),
+        ({"approximation": jsvm.Nystrom(40, 30)}, "needs at least as many landmarks"),
+        (
+            {"approximation": jsvm.Nystrom(100)},
+            "rank of 100 needs at least as many landmarks, but there are 60",
+        ),
+        ({"approximation": jsvm.Nystrom(landmarks=61)}, "61 landmarks were asked for"),
         ({"bounds": {"loss.C": (1.0, 2.0)}}, "out of its bounds"),
         ({"max_steps": 0}, "`max_steps` must be a positive integer"),
     ):
         with pytest.raises(ValueError, match=message):
             evidence_ascent(MODEL, X, Y, key=KEY, **options)
+    with pytest.raises(ValueError, match="`landmarks` must be a positive integer"):
+        jsvm.Nystrom(landmarks=0)
+    with pytest.raises(ValueError, match="`share` must be between 0 and 1"):
+        stopping.GradientFallen(1.5)
+    with pytest.raises(TypeError, match=r"`approximation` must be `jaxsvm.Exact\(\)`"):
+        evidence_ascent(MODEL, X, Y, key=KEY, approximation=20)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="compares values, but this objective has gradients alone"):
+        evidence_ascent(MODEL, X, Y, key=KEY, optimizer=jsvm.optimizers.GreedyWalk())
     with pytest.raises(TypeError, match="must be one of optax"):
         evidence_ascent(MODEL, X, Y, key=KEY, optimizer="adam")  # pyright: ignore[reportArgumentType]
 

@@ -8,7 +8,7 @@ import pytest
 
 import jaxsvm as jsvm
 from jaxsvm import kernels, losses
-from jaxsvm.criteria._base import AbstractCriterion, evaluation
+from jaxsvm.criteria import AbstractCriterion, evaluation
 from jaxsvm.optimizers import GreedyWalk, lbfgs
 
 
@@ -102,7 +102,7 @@ def test_the_walk_keeps_about_half_of_its_steps():
     found = jsvm.select(
         model, np.eye(4, 3), [1.0, -1.0, 1.0, -1.0], Valley(),
         optimizer=GreedyWalk(step=1.0, step_tolerance=1e-300), restarts=4, starts=0.0,
-        key=jax.random.key(4), max_steps=250, change_tolerance=0.0, patience=250,
+        key=jax.random.key(4), max_steps=250, stop=(),
     )  # fmt: skip
     lengthscales = np.asarray(found.history.parameters["kernel.lengthscale"])
     kept = np.diff(lengthscales, axis=1) != 0

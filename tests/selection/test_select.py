@@ -10,8 +10,8 @@ import pytest
 from compilations import compilations
 
 import jaxsvm as jsvm
-from jaxsvm import criteria, kernels, losses
-from jaxsvm.criteria._base import AbstractCriterion, AbstractFitCriterion, evaluation
+from jaxsvm import criteria, kernels, losses, stopping
+from jaxsvm.criteria import AbstractCriterion, AbstractFitCriterion, evaluation
 from jaxsvm.optimizers import GreedyWalk
 
 RNG = np.random.default_rng(11)
@@ -116,7 +116,7 @@ def runs_so_far(found, steps):
 
 
 def test_no_more_steps_than_asked_for(found):
-    from jaxsvm.selection._steps import advance
+    from jaxsvm.selection._engine import advance
 
     before = compilations(advance)
     for steps in (1, np.int64(3), 13):
@@ -127,7 +127,7 @@ def test_no_more_steps_than_asked_for(found):
 
 def test_a_batch_in_lockstep_finds_the_same(found, monkeypatch):
     """As on an accelerator: all starts in one vmapped program."""
-    monkeypatch.setattr("jaxsvm.selection._select._in_lockstep", lambda: True)
+    monkeypatch.setattr("jaxsvm.selection._run._in_lockstep", lambda: True)
     batch = jsvm.select(
         machine(), X, Y, PRESS, restarts=4, key=KEY, bounds=BOUNDS, test=(X_TEST, Y_TEST)
     )
@@ -195,8 +195,8 @@ def test_greedy_walk_minimizes_a_count():
 
 def test_validation_stops_early_and_chooses():
     found = jsvm.select(
-        machine(), X, Y, PRESS, optimizer=ADAM, restarts=2, key=KEY, bounds=BOUNDS, patience=3,
-        validation=(X_TEST, Y_TEST), max_steps=40,
+        machine(), X, Y, PRESS, optimizer=ADAM, restarts=2, key=KEY, bounds=BOUNDS,
+        stop=stopping.ValidationStalled(patience=3), validation=(X_TEST, Y_TEST), max_steps=40,
     )  # fmt: skip
     errors = np.asarray(found.history.validation_error)
     lowest = np.nanmin(errors, axis=1)
@@ -301,7 +301,7 @@ def test_starts_are_drawn_between_the_ends_of_ranges():
 
 
 def test_compiled_once_for_many_selections(found):
-    from jaxsvm.selection._steps import advance
+    from jaxsvm.selection._engine import advance
 
     before = compilations(advance)
     jsvm.select(
