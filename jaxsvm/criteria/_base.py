@@ -12,6 +12,7 @@ from .._machine import KernelMachine
 from .._parameters import unfreeze
 from .._programs import jit
 from .._results import RESULTS, raise_on_failure
+from ..gram import AbstractGram, exact_gram
 from ..losses import AbstractLoss
 from ..solvers import Start
 from ._objective import AbstractObjective, Observation, Traits
@@ -135,17 +136,18 @@ class AbstractFitCriterion(AbstractCriterion):
     """A criterion that is a function of one fit and its Gram matrix, `score(gram, fit)`."""
 
     @abc.abstractmethod
-    def score(self, gram: Float[Array, "n n"], fit: Fit) -> Float[Array, ""]:
+    def score(self, gram: AbstractGram, fit: Fit) -> Float[Array, ""]:
         """The criterion of a fit and its Gram matrix.
 
-        **Arguments:** `gram`, the kernel matrix of the examples; `fit`, the solution.
+        **Arguments:** `gram`, the kernel matrix of the examples, known by the operations of
+        `jaxsvm.gram.AbstractGram`; `fit`, the solution.
 
         **Returns:** a number.
         """
 
     def evaluate(self, model, x, y, weights, memory=None):
         """Fit, then score."""
-        gram = model.kernel.matrix(x, x, same=True)
+        gram = exact_gram(model.kernel, x)
         fitted = fit_gram(model, gram, x, y, weights, memory)
         return evaluation(self.score(gram, fitted), fitted.result, memory_of(fitted))
 

@@ -9,7 +9,6 @@ from .._fit import Fit
 from .._machine import KernelMachine
 from .._options import check_number
 from .._parameters import unfreeze
-from ..linalg import general_log_determinant, laplace_log_determinant
 from ..losses import AbstractPiecewise, Hinge, SquaredHinge, weighted_bound, weighted_compliance
 from ._base import AbstractFitCriterion, require_loss
 
@@ -74,10 +73,8 @@ class LaplaceEvidence(AbstractFitCriterion):
         """Minus the log evidence."""
         loss, weights = fit.model.loss, fit.weights
         curvature = self.curvature(fit)
-        if loss.is_convex and self.kwok is None:
-            half_determinant = laplace_log_determinant(gram, curvature) / 2
-        else:
-            half_determinant = general_log_determinant(gram, curvature) / 2
+        definite = loss.is_convex and self.kwok is None
+        half_determinant = gram.log_determinant(curvature, definite) / 2
         return fit.stats.objective - jnp.sum(weights) * loss.log_normalizer() + half_determinant
 
     def curvature(self, fit: Fit) -> Float[Array, " n"]:

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._fit import fit_gram
 from .._results import RESULTS
+from ..gram import exact_gram
 from ..linalg import cholesky, one_by_one, solve_by_factor
 from ..losses import Hinge, SquaredHinge
 from ._base import AbstractCriterion, evaluation, is_usable, memory_of, require_loss
@@ -47,17 +48,18 @@ class RadiusMargin(AbstractCriterion):
 
     def evaluate(self, model, x, y, weights, memory=None):
         """The fit, the ball, and their product."""
-        gram = model.kernel.matrix(x, x, same=True)
+        gram = exact_gram(model.kernel, x)
         fitted = fit_gram(model, gram, x, y, weights, memory)
         loss, counts = model.loss, weights > 0
         compliance = 1 / loss.C if isinstance(loss, SquaredHinge) else 0.0
-        heights = jnp.diag(gram) + compliance
+        heights = gram.diagonal() + compliance
         if self.ball == "bound":
             radius = jnp.max(jnp.where(counts, heights, -jnp.inf))
             result = fitted.result
         else:
             # an example of weight two is two rows, each with a 1/C of its own
-            matrix = gram + jnp.diag(jnp.where(counts, compliance / _safe(weights, counts), 0.0))
+            shift = jnp.where(counts, compliance / _safe(weights, counts), 0.0)
+            matrix = gram.dense() + jnp.diag(shift)
             found = enclosing_ball(matrix, heights, counts, self.max_iterations)
             share = jax.lax.stop_gradient(found.share)
             # the envelope theorem: at the maximum the derivative is that of the objective alone

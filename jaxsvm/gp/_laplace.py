@@ -11,6 +11,7 @@ from .._machine import KernelMachine
 from .._parameters import unfreeze
 from .._programs import jit
 from ..criteria import AbstractFitCriterion, LaplaceEvidence, evaluation
+from ..gram import DenseGram
 from ..linalg import response, without_own
 from ..posteriors import laplace as around_mode
 from ._averages import averaged, check_likelihood
@@ -124,7 +125,7 @@ def _laplace(fit: Fit) -> LaplaceFit:
     curvature = _EVIDENCE.curvature(fit)
     matrix = response(gram, curvature, fit.model.loss.is_convex)
     variance = variances(gram, matrix)
-    score, result, _ = evaluation(_EVIDENCE.score(gram, fit), fit.result, None)
+    score, result, _ = evaluation(_EVIDENCE.score(DenseGram(gram), fit), fit.result, None)
     return LaplaceFit(
         model=fit.model,
         x=fit.x,

@@ -7,6 +7,7 @@ from ._determinant import laplace_log_determinant as laplace_log_determinant
 from ._inverse import bordered_inverse as bordered_inverse
 from ._inverse import inverse_diagonal as inverse_diagonal
 from ._inverse import quadratic_forms as quadratic_forms
+from ._inverse import solve_and_inverse_diagonal as solve_and_inverse_diagonal
 from ._lapack import cholesky as cholesky
 from ._lapack import eigh as eigh
 from ._lapack import inverse as inverse
@@ -20,3 +21,4 @@ from ._reduced import sparse_product as sparse_product
 from ._response import response as response
 from ._response import solve_response as solve_response
 from ._response import without_own as without_own
+from ._spans import squared_spans as squared_spans

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 
 from .._results import RESULTS
-from ..linalg import reduced_solve
 from ..losses import AbstractPiecewise, weighted_compliance
 from ._optimality import judge_piecewise
 from ._types import Options, Problem, Solution
@@ -30,8 +29,7 @@ def solve_quadratic(problem: Problem, options: Options) -> Solution:
         rights.append(counts.astype(dtype))
 
     def solve(jitter, refinements):
-        return reduced_solve(
-            gram,
+        return gram.reduced_solve(
             counts.astype(dtype),
             compliance,
             *rights,
@@ -40,7 +38,7 @@ def solve_quadratic(problem: Problem, options: Options) -> Solution:
             coarse=True,
         )
 
-    lift = 4 * y.shape[0] * jnp.finfo(dtype).eps * jnp.mean(jnp.diag(gram))
+    lift = 4 * y.shape[0] * jnp.finfo(dtype).eps * jnp.mean(gram.diagonal())
     plain = solve(None, 1)
     # a numerically singular K with next to no noise: the refinement takes the jitter out again
     sound = jnp.all(jnp.isfinite(plain[0]))

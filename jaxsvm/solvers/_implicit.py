@@ -16,8 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..linalg import one_by_one, reduced_solve
-from ..linalg import solve as lapack_solve
+from ..linalg import one_by_one
 from ..losses import AbstractPiecewise, weighted_bound, weighted_compliance
 from ._types import Problem
 
@@ -80,19 +79,19 @@ def _solve_definite(problem: Problem, in_dual, in_latent, explicit):
     `D + amplitude E = 1`; then `d = -r + E^(1/2) t` and `D + E^(1/2) K E^(1/2)` is positive definite.
     """
     gram = problem.gram
-    amplitude = jnp.mean(jnp.diag(gram))
+    amplitude = jnp.mean(gram.diagonal())
     row = in_dual + amplitude * in_latent
     diagonal, latent_part, right = in_dual / row, in_latent / row, explicit / row
     active = latent_part > 0
     root = jnp.where(active, jnp.sqrt(jnp.where(active, latent_part, 1.0)), 0.0)
-    jitter = 4 * gram.shape[0] * float(jnp.finfo(gram.dtype).eps)
+    jitter = 4 * root.shape[0] * float(jnp.finfo(gram.dtype).eps)
 
     def product(vector):
         return diagonal * vector + root * (gram @ (root * vector))
 
     def reduced(gram, root, diagonal, vector):
         options = {"jitter": jitter, "refinements": 2, "coarse": True}
-        return reduced_solve(gram, root, diagonal, vector, **options)[0]
+        return gram.reduced_solve(root, diagonal, vector, **options)[0]
 
     def solve_product(_, vector):
         # one after the other, or all branches would be run for all members of a batch
@@ -118,10 +117,10 @@ def _solve_definite(problem: Problem, in_dual, in_latent, explicit):
 def _solve_general(problem: Problem, in_dual, in_latent, explicit):
     """The same for negative curvatures: a general factorization of the whole system."""
     gram = problem.gram
-    matrix = jnp.diag(in_dual) + in_latent[:, None] * gram
     if not problem.has_offset:
-        return lapack_solve(matrix, -explicit), jnp.zeros((), gram.dtype)
+        return gram.general_solve(in_dual, in_latent, -explicit), jnp.zeros((), gram.dtype)
     # apart, since a derivative is linear in the first alone
-    change, per_offset = lapack_solve(matrix, -explicit), lapack_solve(matrix, in_latent)
+    change = gram.general_solve(in_dual, in_latent, -explicit)
+    per_offset = gram.general_solve(in_dual, in_latent, in_latent)
     offset_change = jnp.sum(change) / jnp.sum(per_offset)
     return change - offset_change * per_offset, offset_change

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..linalg import sparse_product
 from ..losses import AbstractPiecewise
 from ._types import Options, Problem
 
@@ -40,7 +39,7 @@ def rounding_errors(
     problem: Problem, dual: Float[Array, " n"], offset: Float[Array, ""]
 ) -> Float[Array, " n"]:
     """The rounding error of each latent value `(K dual)_i + offset`, roughly; `|K_ij|^2 <= K_ii K_jj`."""
-    deviations = jnp.sqrt(jnp.maximum(jnp.diag(problem.gram), 0))
+    deviations = jnp.sqrt(jnp.maximum(problem.gram.diagonal(), 0))
     norms = deviations * jnp.sqrt(jnp.sum((deviations * dual) ** 2))
     return _errors_of_sums(norms, dual) + jnp.finfo(dual.dtype).eps * jnp.abs(offset)
 
@@ -49,7 +48,7 @@ def sharp_rounding_errors(
     problem: Problem, dual: Float[Array, " n"], offset: Float[Array, ""]
 ) -> Float[Array, " n"]:
     """The same at the cost of a product: examples far from those with large coefficients have small ones."""
-    norms = jnp.sqrt(sparse_product(problem.gram**2, dual**2))
+    norms = jnp.sqrt(problem.gram.squared_product(dual**2))
     return _errors_of_sums(norms, dual) + jnp.finfo(dual.dtype).eps * jnp.abs(offset)
 
 
@@ -112,7 +111,7 @@ def judge_smooth(
     slopes = jnp.where(counts, weights * loss.derivative(y, latent), 0.0)
     curvatures = jnp.where(counts, weights * jnp.abs(loss.curvature(y, latent)), 0.0)
     misfit = beta + slopes
-    steep = curvatures * jnp.diag(problem.gram) > 1
+    steep = curvatures * problem.gram.diagonal() > 1
     flat_misfit = jnp.where(steep, 0.0, misfit)
     smooth = problem.gram @ flat_misfit
     flat_gap = jnp.maximum(flat_misfit @ smooth, 0) / 2

@@ -24,7 +24,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._results import RESULTS
-from ..linalg import reduced_solve, sparse_product
 from ..losses import AbstractPiecewise, weighted_bound, weighted_compliance
 from ._coordinate import coordinate_descent
 from ._optimality import (
@@ -78,7 +77,7 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
     dtype = gram.dtype
     epsilon = jnp.finfo(dtype).eps
     examples = y.shape[0]
-    variances = jnp.diag(gram)
+    variances = gram.diagonal()
     amplitude = jnp.maximum(jnp.mean(variances), jnp.finfo(dtype).tiny / epsilon)
     compliance = weighted_compliance(loss, weights, dtype)
     stiffest = jnp.min(compliance)
@@ -125,11 +124,11 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
             errors = rounding_errors(problem, now.beta, now.offset)
             target += jnp.where(near, 2.5 * loss.cheaper_side(y, dual, bound) * errors, 0.0)
         gap = target + step * center.beta - pieces * now.beta - now.latent
-        rights = [jnp.where(free, gap + sparse_product(gram, away), 0.0)]
+        rights = [jnp.where(free, gap + gram.sparse_product(away), 0.0)]
         if problem.has_offset:
             rights.append(free.astype(dtype))
         diagonal = jnp.where(free, pieces, 1.0)
-        answer, *per_offset = reduced_solve(gram, free.astype(dtype), diagonal, *rights)
+        answer, *per_offset = gram.reduced_solve(free.astype(dtype), diagonal, *rights)
         change, offset_change = answer - away, jnp.zeros((), dtype)
         if problem.has_offset:
             pull = (now.offset - center.offset) / variance
@@ -185,7 +184,7 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
         near = jumping & (state.residual <= 0.1 * options.gap_tolerance_in(dtype) * size)
         beta_change, offset_change = direction(now, dual, free, step, center, variance, near)
         # along a jump nobody looks at the latent values, and a vector of zeros costs nothing
-        along = sparse_product(gram, jnp.where(jumping, 0.0, beta_change))
+        along = gram.sparse_product(jnp.where(jumping, 0.0, beta_change))
         change = _Point(beta_change, offset_change, along + offset_change)
         slope = (now.beta - dual) @ (change.latent - change.offset)
         bend = change.beta @ (change.latent - change.offset)
@@ -214,7 +213,7 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
             if problem.has_offset:
                 clipped = _balanced(clipped, moved_free)
             beta = jnp.where(jumping, jnp.where(free, moved.beta, dual), clipped)
-            return _Point(beta, moved.offset, sparse_product(gram, beta) + moved.offset)
+            return _Point(beta, moved.offset, gram.sparse_product(beta) + moved.offset)
 
         reached = state._replace(
             now=jax.lax.cond(jumping | ended, end, lambda: moved), stage_steps=steps
@@ -247,7 +246,7 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
         dual = _to_new_bounds(dual, bound)
     dual = jnp.clip(dual, lower, upper)
     offset = start.offset.astype(dtype)
-    latent = sparse_product(gram, dual) + offset
+    latent = gram.sparse_product(dual) + offset
     if not warm:
         penalty = jnp.maximum(amplitude, size / jnp.sum(reach))
         penalty = penalty if problem.has_offset else jnp.zeros((), dtype)

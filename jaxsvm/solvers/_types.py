@@ -6,17 +6,18 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from ..gram import AbstractGram
 from ..losses import AbstractLoss
 
 
 class Problem(eqx.Module):
     """Minimize `sum_i weights_i L(y_i, f_i) + 1/2 f' K^-1 f`, with `f = K dual + offset`.
 
-    `gram` is K, `y` and `weights` are of the examples, `loss` is L, `has_offset` tells whether the offset is
-    free or zero.
+    `gram` stands for K, `y` and `weights` are of the examples, `loss` is L, `has_offset` says whether the
+    offset is free or zero.
     """
 
-    gram: Float[Array, "n n"]
+    gram: AbstractGram
     y: Float[Array, " n"]
     weights: Float[Array, " n"]
     loss: AbstractLoss
