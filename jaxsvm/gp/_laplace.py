@@ -12,7 +12,7 @@ from .._parameters import unfreeze
 from .._programs import jit
 from ..criteria import AbstractFitCriterion, LaplaceEvidence, evaluation
 from ..gram import DenseGram
-from ..linalg import response, without_own
+from ..linalg import cavity_variances, response
 from ..posteriors import laplace as around_mode
 from ._averages import averaged, check_likelihood
 from ._posterior import (
@@ -112,7 +112,7 @@ def left_out_of_fit(
     **Returns:** a `LeftOut`, differentiable.
     """
     loss = fit.model.loss
-    variance = without_own(gram, _EVIDENCE.curvature(fit), loss.is_convex, marginal)
+    variance = cavity_variances(gram, _EVIDENCE.curvature(fit), loss.is_convex, marginal)
     mean = fit.latent - variance * fit.dual
     # without convexity an example that looks like a flip may leave no variance
     average = averaged(loss, fit.y, mean, jnp.maximum(variance, 0))

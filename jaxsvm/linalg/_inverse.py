@@ -83,6 +83,10 @@ def quadratic_forms(
     Of the matrix only blocks on and below the diagonal are read, which saves a third of the work; so does
     the transpose, `columns diag(g) columns'` in a form that is good for symmetric changes. More blocks would
     save up to a half, but smaller products are slower.
+
+    **Arguments:** `columns`, the vectors c side by side; `matrix`, symmetric.
+
+    **Returns:** one number for each column.
     """
     size = matrix.shape[0]
     edges = [size * block // _BLOCK_ROWS for block in range(_BLOCK_ROWS + 1)]
@@ -97,7 +101,12 @@ def quadratic_forms(
 def bordered_inverse(
     matrix: Float[Array, "n n"], border: Float[Array, " n"] | None
 ) -> tuple[Float[Array, "n n"], Float[Array, " n"] | None]:
-    """The n x n block P of `[[matrix, border], [border', 0]]^-1`, and the rest q of its last column."""
+    """The n x n block P of `[[matrix, border], [border', 0]]^-1`, and the rest q of its last column.
+
+    **Arguments:** `matrix`, positive definite; `border`, not zero, or None for none.
+
+    **Returns:** P and q; without a border the inverse of the matrix and None.
+    """
     inverse = inverse_of_definite(matrix)
     if border is None:
         return inverse, None

@@ -51,13 +51,13 @@ def solve_response(
     return _lapack.solve(eye + gram * precision[None, :], right)
 
 
-def without_own(
+def cavity_variances(
     gram: Float[Array, "n n"],
     precision: Float[Array, " n"],
     definite: bool,
     marginal: Float[Array, " n"] | None = None,
 ) -> Float[Array, " n"]:
-    """The variance of each latent value when the Gaussian of its own example is taken away.
+    """The variance of each latent value when the Gaussian of its example is taken away.
 
     `S_i = 1 / [(K + Omega)^-1]_ii - Omega_i` with `Omega = 1 / precision`: [OW00, eq. 8.41]. Where the
     precision vanishes so do the digits of S, unless it comes from the variance with that Gaussian. (In
