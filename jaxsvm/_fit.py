@@ -19,7 +19,7 @@ from ._programs import jit
 from ._results import RESULTS, raise_on_failure
 from .gram import AbstractGram, exact_gram
 from .kernels import AbstractKernel, covariance_defect, is_user_defined
-from .losses import AbstractLoss, AbstractPiecewise, weighted_bound
+from .losses import AbstractLoss
 from .solvers import Options, Problem, Start, attach_derivatives, primal_objective, solve
 
 NON_SUPPORT, FREE, BOUND = 0, 1, 2
@@ -245,22 +245,11 @@ def _objective_jvp(primals, tangents):
     _, dual, offset, _ = primals
 
     def at_solution(problem):
-        if not isinstance(problem.loss, AbstractPiecewise):
-            return primal_objective(problem, dual, offset, problem.gram @ dual + offset)
-        # the dual has the same value and no kinks; a coefficient at its bound moves with it
-        held = dual
-        if problem.loss.shape().bound is not None:
-            bound = weighted_bound(problem.loss, problem.weights, dual.dtype)
-            held = jnp.where(jnp.abs(dual) >= bound, jnp.sign(dual) * bound, dual)
-        return _dual_objective(problem, held, offset, problem.gram @ held + offset)
+        loss, y, weights = problem.loss, problem.y, problem.weights
+        return loss.stationary_objective(y, weights, dual, offset, problem.gram.product)
 
     _, change = jax.jvp(at_solution, primals[:1], tangents[:1])
     return _objective(*primals), change
-
-
-def _dual_objective(problem, dual, offset, latent):
-    conjugates = problem.loss.conjugate(problem.y, dual, problem.weights)
-    return -jnp.sum(jnp.where(problem.weights > 0, conjugates, 0.0)) - dual @ (latent - offset) / 2
 
 
 def _scalars(model):

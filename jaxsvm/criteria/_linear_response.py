@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from .._fit import Fit
 from ..gram import AbstractGram
-from ..losses import AbstractPiecewise, weighted_compliance
+from ..losses import AbstractPiecewise
 from . import scores
 from ._base import AbstractFitCriterion, mean, require_loss
 
@@ -61,9 +61,8 @@ def linear_response(gram: AbstractGram, fit: Fit) -> Float[Array, " n"]:
 
     **Returns:** a vector of latent values.
     """
-    loss = fit.model.loss
-    assert isinstance(loss, AbstractPiecewise)
-    compliance = weighted_compliance(loss, fit.weights, gram.dtype)
-    compliance = jnp.where(fit.free, compliance, 0.0)
+    # the condition of a free example is `f + compliance dual = target`
+    in_dual, _ = fit.model.loss.optimality_slopes(fit.y, fit.latent, fit.weights, fit.free)
+    compliance = jnp.where(fit.free, in_dual, 0.0)
     squared_spans = gram.squared_spans(compliance, fit.free, fit.model.offset)
     return fit.latent - fit.dual * (squared_spans - compliance)

@@ -9,7 +9,7 @@ from ._types import Problem
 
 
 def coordinate_descent(
-    problem: Problem,
+    problem: Problem[AbstractPiecewise],
     dual: Float[Array, " n"],
     latent: Float[Array, " n"],
     offset_variance: Float[Array, ""],
@@ -25,7 +25,6 @@ def coordinate_descent(
     would move a latent value by more than `tolerance`.
     """
     loss, y, gram = problem.loss, problem.y, problem.gram
-    assert isinstance(loss, AbstractPiecewise)
     dtype = gram.dtype
     variances = gram.diagonal() + offset_variance
     variances = jnp.maximum(variances, jnp.finfo(dtype).eps * jnp.max(variances))

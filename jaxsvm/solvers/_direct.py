@@ -9,7 +9,7 @@ from ._optimality import judge_piecewise
 from ._types import Options, Problem, Solution
 
 
-def solve_quadratic(problem: Problem, options: Options) -> Solution:
+def solve_quadratic(problem: Problem[AbstractPiecewise], options: Options) -> Solution:
     """Solve `(K + compliance) dual + offset = y`, and `sum(dual) = 0` if there is a free offset.
 
     With the offset as in [CT07, eqs. 7-10]: `rho = M^-1 1`, `v = M^-1 y`, `offset = sum(v) / sum(rho)`,
@@ -20,7 +20,6 @@ def solve_quadratic(problem: Problem, options: Options) -> Solution:
     **Returns:** a `Solution`.
     """
     loss, y, gram = problem.loss, problem.y, problem.gram
-    assert isinstance(loss, AbstractPiecewise)
     dtype = gram.dtype
     counts = problem.weights > 0
     compliance = jnp.where(counts, weighted_compliance(loss, problem.weights, dtype), 1.0)

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..linalg import one_by_one
-from ..losses import AbstractPiecewise, weighted_bound, weighted_compliance
 from ._types import Problem
 
 
@@ -41,35 +40,16 @@ def _attach_derivatives_jvp(primals, tangents):
     # the solution itself depends on the problem: so that this rule can be differentiated again
     dual, offset = attach_derivatives(problem, dual, offset, free)
     _, explicit = jax.jvp(lambda p: _equations(p, dual, offset, free), (problem,), (tangents[0],))
-    in_dual, in_latent = _partial_derivatives(problem, dual, offset, free)
+    latent = problem.gram @ dual + offset
+    in_dual, in_latent = problem.loss.optimality_slopes(problem.y, latent, problem.weights, free)
     solve = _solve_definite if problem.loss.is_convex else _solve_general
     return (dual, offset), solve(problem, in_dual, in_latent, explicit)
 
 
 def _equations(problem: Problem, dual, offset, free) -> Float[Array, " n"]:
     """`R_i` of each example, zero at the solution."""
-    loss, y, weights = problem.loss, problem.y, problem.weights
     latent = problem.gram @ dual + offset
-    if not isinstance(loss, AbstractPiecewise):
-        return dual + jnp.where(weights > 0, weights * loss.derivative(y, latent), 0.0)
-    dtype = latent.dtype
-    compliance = weighted_compliance(loss, weights, dtype)
-    if loss.shape().bound is None:
-        held = jnp.zeros_like(dual)
-    else:
-        held = jnp.sign(dual) * weighted_bound(loss, weights, dtype)
-    return jnp.where(free, latent + compliance * dual - loss.target(y, dual), dual - held)
-
-
-def _partial_derivatives(problem: Problem, dual, offset, free):
-    """`dR/ddual` and `dR/df` of each example."""
-    loss, weights = problem.loss, problem.weights
-    if not isinstance(loss, AbstractPiecewise):
-        latent = problem.gram @ dual + offset
-        curvature = jnp.where(weights > 0, weights * loss.curvature(problem.y, latent), 0.0)
-        return jnp.ones_like(curvature), curvature
-    compliance = weighted_compliance(loss, weights, dual.dtype)
-    return jnp.where(free, compliance, 1.0), jnp.where(free, 1.0, 0.0)
+    return problem.loss.optimality(problem.y, latent, dual, problem.weights, free)
 
 
 def _solve_definite(problem: Problem, in_dual, in_latent, explicit):

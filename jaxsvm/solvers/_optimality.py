@@ -62,7 +62,7 @@ def _errors_of_sums(norms, terms):
 
 
 def judge_piecewise(
-    problem: Problem,
+    problem: Problem[AbstractPiecewise],
     options: Options,
     dual: Float[Array, " n"],
     offset: Float[Array, ""],
@@ -75,7 +75,6 @@ def judge_piecewise(
     make the coefficients sum to zero where the offset is free.
     """
     loss, y, weights = problem.loss, problem.y, problem.weights
-    assert isinstance(loss, AbstractPiecewise)
     residual = jnp.max(loss.violation(y, latent, dual, weights))
     if errors is None:
         errors = rounding_errors(problem, dual, offset)
@@ -168,7 +167,10 @@ def primal_objective(problem: Problem, dual, offset, latent) -> Float[Array, ""]
 
 
 def best_offset(
-    problem: Problem, dual: Float[Array, " n"], product: Float[Array, " n"], offset
+    problem: Problem[AbstractPiecewise],
+    dual: Float[Array, " n"],
+    product: Float[Array, " n"],
+    offset,
 ) -> Float[Array, ""]:
     """The offset with the smallest KKT residual for these coefficients; `product` is `K dual`.
 
@@ -176,7 +178,6 @@ def best_offset(
     than a point: then every offset in that range is optimal, and this is its middle.
     """
     loss = problem.loss
-    assert isinstance(loss, AbstractPiecewise)
     low, high = loss.latent_range(problem.y, dual, problem.weights)
     low, high = jnp.max(low - product), jnp.min(high - product)
     return jnp.where(jnp.isfinite(low) & jnp.isfinite(high), low / 2 + high / 2, offset)

@@ -65,7 +65,9 @@ class _State(NamedTuple):
     failures: Int[Array, ""]
 
 
-def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool) -> Solution:
+def solve_piecewise(
+    problem: Problem[AbstractPiecewise], start: Start, options: Options, warm: bool
+) -> Solution:
     """Solve a kernel machine with a piecewise loss.
 
     **Arguments:** `problem`; `start`; `options`; `warm`, whether `start` is near the solution.
@@ -73,7 +75,6 @@ def solve_piecewise(problem: Problem, start: Start, options: Options, warm: bool
     **Returns:** the solution, verified by its KKT residual.
     """
     loss, y, weights, gram = problem.loss, problem.y, problem.weights, problem.gram
-    assert isinstance(loss, AbstractPiecewise)
     dtype = gram.dtype
     epsilon = jnp.finfo(dtype).eps
     examples = y.shape[0]

@@ -1,6 +1,6 @@
 """What a solver is given and what it gives back."""
 
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,8 +9,10 @@ from jaxtyping import Array, Bool, Float, Int
 from ..gram import AbstractGram
 from ..losses import AbstractLoss
 
+Loss = TypeVar("Loss", bound=AbstractLoss, covariant=True)
 
-class Problem(eqx.Module):
+
+class Problem(eqx.Module, Generic[Loss]):
     """Minimize `sum_i weights_i L(y_i, f_i) + 1/2 f' K^-1 f`, with `f = K dual + offset`.
 
     `gram` stands for K, `y` and `weights` are of the examples, `loss` is L, `has_offset` says whether the
@@ -20,7 +22,7 @@ class Problem(eqx.Module):
     gram: AbstractGram
     y: Float[Array, " n"]
     weights: Float[Array, " n"]
-    loss: AbstractLoss
+    loss: Loss
     has_offset: bool = eqx.field(static=True)
 
 
