@@ -6,10 +6,11 @@ Each example obeys one equation `R_i(dual_i, f_i; hyperparameters) = 0` with `f 
 - a piecewise loss, free example: `f + compliance dual = y - sign(dual) dead_zone`;
 - a piecewise loss, example at a bound: `dual = sign(dual) bound`; without loss: `dual = 0`.
 
-Differentiating them gives a linear system for the change of the dual, of fixed shape and with identity
-rows for the examples that are not free, solved by one Cholesky factorization. Where an example is
-about to change its set (from free to bound, say) the solution has a kink: the derivative is that of the
-set which the solver reports, hence one of the one-sided derivatives.
+The loss knows these equations (`AbstractLoss.optimality`). Differentiating them gives a linear system for
+the change of the dual, of fixed shape and with identity rows for the examples that are not free, solved
+by one Cholesky factorization. Where an example is about to change its set (from free to bound, say) the
+solution has a kink: the derivative is that of the set which the solver reports, hence one of the one-sided
+derivatives.
 """
 
 import jax
@@ -30,6 +31,10 @@ def attach_derivatives(
     """The solution `dual`, `offset` of a problem, as a differentiable function of the problem.
 
     Works forward, in reverse, and again on its own derivative.
+
+    **Arguments:** `problem`; `dual` and `offset`, its solution; `free`, which examples are free.
+
+    **Returns:** the dual coefficients and the offset.
     """
     return dual, offset
 
