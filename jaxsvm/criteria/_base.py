@@ -19,7 +19,7 @@ from ._objective import AbstractObjective, Observation, Traits
 
 
 class Evaluation(NamedTuple):
-    """A criterion's value, what became of the fits behind it, and where the next ones can start."""
+    """A criterion's `value`, the `result` code of the fits behind it, and a `memory` for the next ones."""
 
     value: Float[Array, ""]
     result: Int[Array, ""]
@@ -128,7 +128,12 @@ def _evaluate(criterion, model, x, y, weights) -> Evaluation:
 
 
 def is_usable(result: Int[Array, "..."]):
-    """Whether the fits behind a criterion satisfy their optimality conditions."""
+    """Whether the fits behind a criterion satisfy their optimality conditions.
+
+    **Arguments:** `result`, codes of `jaxsvm.RESULTS`.
+
+    **Returns:** one truth value for each code.
+    """
     return (result == RESULTS.successful) | (result == RESULTS.local_optimum)
 
 
@@ -153,12 +158,22 @@ class AbstractFitCriterion(AbstractCriterion):
 
 
 def memory_of(fitted: Fit) -> Start:
-    """Where the next fit nearby can start."""
+    """Where the next fit nearby can start.
+
+    **Arguments:** `fitted`, a fit.
+
+    **Returns:** its coefficients and offset, without derivatives.
+    """
     return jax.lax.stop_gradient(Start(fitted.dual, fitted.offset))
 
 
 def evaluation(value, result, memory) -> Evaluation:
-    """An evaluation; a value that is not finite although the fit went well has a code of its own."""
+    """An evaluation; a value that is not finite although the fit went well counts as a failure.
+
+    **Arguments:** `value`, the criterion; `result`, the code of the fit; `memory`, for the next evaluation.
+
+    **Returns:** an `Evaluation`.
+    """
     broken = ~jnp.isfinite(value) & is_usable(result)
     code = jnp.where(broken, RESULTS.factorization_failed, result).astype(jnp.int32)
     return Evaluation(value, code, memory)
@@ -181,5 +196,10 @@ def require_loss(
 
 
 def mean(values: Float[Array, " n"], weights: Float[Array, " n"]) -> Float[Array, ""]:
-    """The weighted mean over examples, for which a weight of two is a repeated row."""
+    """The weighted mean over examples, for which a weight of two is a repeated row.
+
+    **Arguments:** `values`, one for each example; `weights` of the examples.
+
+    **Returns:** a number.
+    """
     return jnp.sum(jnp.where(weights > 0, weights * values, 0.0)) / jnp.sum(weights)

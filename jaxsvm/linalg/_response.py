@@ -38,7 +38,7 @@ def solve_response(
 ) -> Float[Array, " n"]:
     """`(I + K precision)^-1 right`, linear in `right` and differentiable.
 
-    **Arguments:** as in `response`; `right`, a vector.
+    **Arguments:** as in `response`: `gram`, `precision`, `definite`; `right`, a vector.
 
     **Returns:** a vector.
     """
@@ -63,7 +63,8 @@ def cavity_variances(
     precision vanishes so do the digits of S, unless it comes from the variance with that Gaussian. (In
     eq. 8.41 S is multiplied with an alpha that vanishes, too.)
 
-    **Arguments:** as in `response`; `marginal`, the variances with all Gaussians, if they are known.
+    **Arguments:** as in `response`: `gram`, `precision`, `definite`; `marginal`, the variances with all
+    Gaussians, if they are known.
 
     **Returns:** one variance for each example, differentiable.
     """

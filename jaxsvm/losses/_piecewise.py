@@ -254,7 +254,12 @@ class AbstractPiecewise(AbstractLoss):
 
 
 def weighted_compliance(loss: AbstractPiecewise, weights, dtype) -> Float[Array, " n"]:
-    """The compliance of `weight * L` for each example; of no interest where the weight is zero."""
+    """The compliance of `weight * L` for each example; of no interest where the weight is zero.
+
+    **Arguments:** `loss`; `weights` of the examples; `dtype` of the result.
+
+    **Returns:** one number for each example.
+    """
     compliance = loss.shape().compliance
     if compliance is None:
         return jnp.zeros_like(weights, dtype=dtype)
@@ -262,7 +267,12 @@ def weighted_compliance(loss: AbstractPiecewise, weights, dtype) -> Float[Array,
 
 
 def weighted_bound(loss: AbstractPiecewise, weights, dtype) -> Float[Array, " n"]:
-    """The bound of `weight * L` for each example: zero where the weight is zero."""
+    """The bound of `weight * L` for each example: zero where the weight is zero.
+
+    **Arguments:** `loss`; `weights` of the examples; `dtype` of the result.
+
+    **Returns:** one number for each example.
+    """
     bound = loss.shape().bound
     if bound is None:
         return jnp.where(weights > 0, jnp.inf, 0.0).astype(dtype)

@@ -8,7 +8,7 @@ from ._piecewise import AbstractTwoSided
 
 
 class AbstractResidual(AbstractTwoSided, AbstractRegression):
-    """A piecewise loss of support vector regression: a noise model with everything in closed form."""
+    """A piecewise loss of the residual `r = y - f`, a noise model in closed form [CKO04, eq. 14]."""
 
     def log_normalizer(self):
         """`-ln Z` with `Z = 2 (zone + gauss + tail)`, the three parts of the half-line's integral.
