@@ -23,6 +23,7 @@ from . import criteria as criteria
 from . import datasets as datasets
 from . import evidence as evidence
 from . import gp as gp
+from . import gram as gram
 from . import kernels as kernels
 from . import linalg as linalg
 from . import losses as losses

@@ -17,8 +17,9 @@ from ._options import check_count, check_number
 from ._parameters import unfreeze
 from ._programs import jit
 from ._results import RESULTS, raise_on_failure
-from .kernels import AbstractKernel, covariance_defect, is_covariance, is_user_defined
-from .losses import AbstractLoss, AbstractPiecewise, weighted_bound
+from .gram import AbstractGram, exact_gram
+from .kernels import AbstractKernel, covariance_defect, is_user_defined
+from .losses import AbstractLoss
 from .solvers import Options, Problem, Start, attach_derivatives, primal_objective, solve
 
 NON_SUPPORT, FREE, BOUND = 0, 1, 2
@@ -192,13 +193,13 @@ def as_data(model: KernelMachine, x: Any, y: Any, weights: Any):
 
 @partial(jit, static_argnums=(5, 6))
 def _fit(model, x, y, weights, start, options, warm) -> Fit:
-    gram = model.kernel.matrix(x, x, same=True)
+    gram = exact_gram(model.kernel, x)
     return fit_gram(model, gram, x, y, weights, start, options, warm)
 
 
 def fit_gram(
     model: KernelMachine,
-    gram: Float[Array, "n n"],
+    gram: AbstractGram,
     x: Float[Array, "n d"],
     y: Float[Array, " n"],
     weights: Float[Array, " n"],
@@ -216,13 +217,14 @@ def fit_gram(
     group = jnp.where(solution.free, FREE, jnp.where(dual == 0, NON_SUPPORT, BOUND))
     result = solution.result
     if is_user_defined(model.kernel):
-        result = jnp.where(is_covariance(gram), result, RESULTS.factorization_failed)
+        result = jnp.where(gram.is_covariance(), result, RESULTS.factorization_failed)
     valid = (jnp.min(weights) >= 0) & (jnp.max(weights) > 0)
     if model.loss.is_classifier:
         valid &= jnp.all(jnp.abs(y) == 1)
     result = jnp.where(valid, result, RESULTS.invalid_data)
-    finite = [jnp.all(jnp.isfinite(array)) for array in (gram, x, y, weights, *_scalars(model))]
-    result = jnp.where(jnp.all(jnp.stack(finite)), result, RESULTS.nonfinite)
+    finite = [jnp.all(jnp.isfinite(array)) for array in (x, y, weights, *_scalars(model))]
+    finite = jnp.all(jnp.stack([gram.is_finite(), *finite]))
+    result = jnp.where(finite, result, RESULTS.nonfinite)
     objective = _objective(problem, dual, offset, latent)
     stats = Stats(solution.iterations, solution.residual, solution.gap, objective)
     return Fit(model, x, y, weights, dual, offset, latent, group, result, stats)
@@ -243,22 +245,11 @@ def _objective_jvp(primals, tangents):
     _, dual, offset, _ = primals
 
     def at_solution(problem):
-        if not isinstance(problem.loss, AbstractPiecewise):
-            return primal_objective(problem, dual, offset, problem.gram @ dual + offset)
-        # the dual has the same value and no kinks; a coefficient at its bound moves with it
-        held = dual
-        if problem.loss.shape().bound is not None:
-            bound = weighted_bound(problem.loss, problem.weights, dual.dtype)
-            held = jnp.where(jnp.abs(dual) >= bound, jnp.sign(dual) * bound, dual)
-        return _dual_objective(problem, held, offset, problem.gram @ held + offset)
+        loss, y, weights = problem.loss, problem.y, problem.weights
+        return loss.stationary_objective(y, weights, dual, offset, problem.gram.product)
 
     _, change = jax.jvp(at_solution, primals[:1], tangents[:1])
     return _objective(*primals), change
-
-
-def _dual_objective(problem, dual, offset, latent):
-    conjugates = problem.loss.conjugate(problem.y, dual, problem.weights)
-    return -jnp.sum(jnp.where(problem.weights > 0, conjugates, 0.0)) - dual @ (latent - offset) / 2
 
 
 def _scalars(model):

@@ -18,6 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 
 import jaxsvm as jsvm
+from jaxsvm.gram import DenseGram
 from jaxsvm.solvers import Options, Problem, Start, solve
 
 OPTIONS = Options(tolerance=1e-8)
@@ -41,12 +42,12 @@ def gram(name, n, lengthscale):
 
 
 def cold(gram, y, C):
-    problem = Problem(gram, y, jnp.ones_like(y), jsvm.losses.Hinge(C), has_offset=False)
+    problem = Problem(DenseGram(gram), y, jnp.ones_like(y), jsvm.losses.Hinge(C), has_offset=False)
     return solve(problem, Start(jnp.zeros_like(y), jnp.zeros((), y.dtype)), OPTIONS, warm=False)
 
 
 def warm(gram, y, C, dual):
-    problem = Problem(gram, y, jnp.ones_like(y), jsvm.losses.Hinge(C), has_offset=False)
+    problem = Problem(DenseGram(gram), y, jnp.ones_like(y), jsvm.losses.Hinge(C), has_offset=False)
     return solve(problem, Start(dual, jnp.zeros((), y.dtype)), OPTIONS, warm=True)
 
 

@@ -41,6 +41,7 @@ from store import Store
 
 import jaxsvm as jsvm
 from jaxsvm import criteria, gp, kernels, losses
+from jaxsvm.gram import DenseGram
 
 RESULTS = Path(__file__).parent / "results" / "opper_winther_wisconsin.json"
 PARTS = ("folds", "exact", "times", "scan", "sigma")
@@ -82,7 +83,7 @@ def train(method, x, y, weights=None, init=None):
     """A fit or a mean field posterior, and what it predicts of each example when it is left out."""
     if method == "SVM":
         fitted = jsvm.fit(machine(method), x, y, weights=weights)
-        return fitted, criteria.linear_response(fitted.model.kernel.gram(x), fitted)
+        return fitted, criteria.linear_response(DenseGram(fitted.model.kernel.gram(x)), fitted)
     fitted = gp.mean_field(machine(method), x, y, weights=weights, init=init)
     return fitted, fitted.left_out.mean
 
@@ -136,13 +137,13 @@ def run_times(x, y) -> dict:
     With leave-one-out: the same plus the linear response, on the solution at that precision.
     """
     svm, field = machine("SVM"), machine("mean field")
-    gram = svm.kernel.gram(x)
-    noisy = np.asarray(gram) + NOISE * np.eye(len(y))
+    gram = DenseGram(svm.kernel.gram(x))
+    noisy = np.asarray(gram.dense()) + NOISE * np.eye(len(y))
     begin = time.perf_counter()
     trained = adatron(noisy, y, parallel=True, tolerance=PAPER_TOLERANCE)
     seconds = time.perf_counter() - begin
     fit = jsvm.fit(svm, x, y)
-    rough = as_fit(fit, trained.alpha, gram)
+    rough = as_fit(fit, trained.alpha, gram.dense())
     response = jax.jit(criteria.linear_response)
     record: dict = {
         "Adatron": {
@@ -319,7 +320,7 @@ def draw(path: Path) -> None:
     noisy = NOISE * np.asarray(fit.dual), NOISE * np.asarray(field.dual)
     latents = np.asarray(fit.latent) + noisy[0], np.asarray(field.mean) + noisy[1]
     wrong = (
-        y * np.asarray(criteria.linear_response(fit.model.kernel.gram(x), fit)) < 0,
+        y * np.asarray(criteria.linear_response(DenseGram(fit.model.kernel.gram(x)), fit)) < 0,
         y * np.asarray(field.left_out.mean) < 0,
     )
     for values, factor, f, bad, marker, label, level in (

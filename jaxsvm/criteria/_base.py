@@ -12,13 +12,14 @@ from .._machine import KernelMachine
 from .._parameters import unfreeze
 from .._programs import jit
 from .._results import RESULTS, raise_on_failure
+from ..gram import AbstractGram, exact_gram
 from ..losses import AbstractLoss
 from ..solvers import Start
 from ._objective import AbstractObjective, Observation, Traits
 
 
 class Evaluation(NamedTuple):
-    """A criterion's value, what became of the fits behind it, and where the next ones can start."""
+    """A criterion's `value`, the `result` code of the fits behind it, and a `memory` for the next ones."""
 
     value: Float[Array, ""]
     result: Int[Array, ""]
@@ -127,7 +128,12 @@ def _evaluate(criterion, model, x, y, weights) -> Evaluation:
 
 
 def is_usable(result: Int[Array, "..."]):
-    """Whether the fits behind a criterion satisfy their optimality conditions."""
+    """Whether the fits behind a criterion satisfy their optimality conditions.
+
+    **Arguments:** `result`, codes of `jaxsvm.RESULTS`.
+
+    **Returns:** one truth value for each code.
+    """
     return (result == RESULTS.successful) | (result == RESULTS.local_optimum)
 
 
@@ -135,28 +141,39 @@ class AbstractFitCriterion(AbstractCriterion):
     """A criterion that is a function of one fit and its Gram matrix, `score(gram, fit)`."""
 
     @abc.abstractmethod
-    def score(self, gram: Float[Array, "n n"], fit: Fit) -> Float[Array, ""]:
+    def score(self, gram: AbstractGram, fit: Fit) -> Float[Array, ""]:
         """The criterion of a fit and its Gram matrix.
 
-        **Arguments:** `gram`, the kernel matrix of the examples; `fit`, the solution.
+        **Arguments:** `gram`, the kernel matrix of the examples, known by the operations of
+        `jaxsvm.gram.AbstractGram`; `fit`, the solution.
 
         **Returns:** a number.
         """
 
     def evaluate(self, model, x, y, weights, memory=None):
         """Fit, then score."""
-        gram = model.kernel.matrix(x, x, same=True)
+        gram = exact_gram(model.kernel, x)
         fitted = fit_gram(model, gram, x, y, weights, memory)
         return evaluation(self.score(gram, fitted), fitted.result, memory_of(fitted))
 
 
 def memory_of(fitted: Fit) -> Start:
-    """Where the next fit nearby can start."""
+    """Where the next fit nearby can start.
+
+    **Arguments:** `fitted`, a fit.
+
+    **Returns:** its coefficients and offset, without derivatives.
+    """
     return jax.lax.stop_gradient(Start(fitted.dual, fitted.offset))
 
 
 def evaluation(value, result, memory) -> Evaluation:
-    """An evaluation; a value that is not finite although the fit went well has a code of its own."""
+    """An evaluation; a value that is not finite although the fit went well counts as a failure.
+
+    **Arguments:** `value`, the criterion; `result`, the code of the fit; `memory`, for the next evaluation.
+
+    **Returns:** an `Evaluation`.
+    """
     broken = ~jnp.isfinite(value) & is_usable(result)
     code = jnp.where(broken, RESULTS.factorization_failed, result).astype(jnp.int32)
     return Evaluation(value, code, memory)
@@ -179,5 +196,10 @@ def require_loss(
 
 
 def mean(values: Float[Array, " n"], weights: Float[Array, " n"]) -> Float[Array, ""]:
-    """The weighted mean over examples, for which a weight of two is a repeated row."""
+    """The weighted mean over examples, for which a weight of two is a repeated row.
+
+    **Arguments:** `values`, one for each example; `weights` of the examples.
+
+    **Returns:** a number.
+    """
     return jnp.sum(jnp.where(weights > 0, weights * values, 0.0)) / jnp.sum(weights)

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import equinox as eqx
-import jax.numpy as jnp
 
 from ..losses import Hinge, SquaredHinge
 from . import scores
@@ -40,7 +39,7 @@ class JaakkolaHaussler(AbstractFitCriterion):
 
     def score(self, gram, fit):
         """The mean score of the lowest latent values that are possible."""
-        lowest = fit.latent - fit.dual * jnp.diag(gram)
+        lowest = fit.latent - fit.dual * gram.diagonal()
         return mean(scores.by_name(self.scoring)(fit.y, lowest), fit.weights)
 
 

@@ -13,6 +13,7 @@ from .._errors import is_traced
 from .._fit import fit_gram
 from .._machine import KernelMachine
 from .._options import check_count
+from ..gram import AbstractGram, exact_gram
 from ..solvers import Problem, Start, attach_derivatives
 from . import scores
 from ._base import AbstractCriterion, evaluation, mean
@@ -97,7 +98,7 @@ class CrossValidation(AbstractCriterion):
 
     def evaluate(self, model, x, y, weights, memory=None):
         """One fit for each fold, then the mean score of what each holds out."""
-        gram = model.kernel.matrix(x, x, same=True)
+        gram = exact_gram(model.kernel, x)
         fold = self._fold(y, weights, model.loss.is_classifier)
         training = jnp.where(
             fold[None, :] == jnp.arange(self.folds)[:, None], 0.0, weights[None, :]
@@ -121,7 +122,7 @@ class CrossValidation(AbstractCriterion):
 
 def retrain(
     model: KernelMachine,
-    gram: Float[Array, "n n"],
+    gram: AbstractGram,
     x: Float[Array, "n d"],
     y: Float[Array, " n"],
     weights: Float[Array, "k n"],

@@ -27,5 +27,5 @@ class GACV(AbstractFitCriterion):
         """The training loss and what to add for its bias."""
         # g(z) = 0 for z > 1 is left to alpha = 0: marginal support vectors are at z = 1 but for rounding
         factor = jnp.where(fit.y * fit.latent < -1, 2.0, 1.0)
-        bias = jnp.abs(fit.dual) * jnp.diag(gram) * factor
+        bias = jnp.abs(fit.dual) * gram.diagonal() * factor
         return mean(scores.hinge(fit.y, fit.latent) + bias, fit.weights)

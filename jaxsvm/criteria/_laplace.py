@@ -9,8 +9,7 @@ from .._fit import Fit
 from .._machine import KernelMachine
 from .._options import check_number
 from .._parameters import unfreeze
-from ..linalg import general_log_determinant, laplace_log_determinant
-from ..losses import AbstractPiecewise, Hinge, SquaredHinge, weighted_bound, weighted_compliance
+from ..losses import Hinge, SquaredHinge
 from ._base import AbstractFitCriterion, require_loss
 
 
@@ -74,10 +73,8 @@ class LaplaceEvidence(AbstractFitCriterion):
         """Minus the log evidence."""
         loss, weights = fit.model.loss, fit.weights
         curvature = self.curvature(fit)
-        if loss.is_convex and self.kwok is None:
-            half_determinant = laplace_log_determinant(gram, curvature) / 2
-        else:
-            half_determinant = general_log_determinant(gram, curvature) / 2
+        definite = loss.is_convex and self.kwok is None
+        half_determinant = gram.log_determinant(curvature, definite) / 2
         return fit.stats.objective - jnp.sum(weights) * loss.log_normalizer() + half_determinant
 
     def curvature(self, fit: Fit) -> Float[Array, " n"]:
@@ -93,13 +90,8 @@ class LaplaceEvidence(AbstractFitCriterion):
             curvature = weights * loss.C * _smooth_hinge_curvature(1 - y * latent, self.kwok)
         elif isinstance(loss, SquaredHinge):
             curvature = weights * loss.C * _smooth_step(1 - y * latent, self.smoothing)
-        elif not isinstance(loss, AbstractPiecewise):
-            curvature = weights * loss.curvature(y, latent)
-        elif loss.shape().compliance is None:
-            curvature = jnp.where(fit.free, _kink_curvature(loss, fit.dual, weights), 0.0)
         else:
-            stiffness = 1 / weighted_compliance(loss, weights, latent.dtype)
-            curvature = jnp.where(fit.free, stiffness, 0.0)
+            curvature = loss.laplace_curvature(y, latent, fit.dual, weights, fit.free)
         return jnp.where(weights > 0, curvature, 0.0)
 
 
@@ -107,19 +99,6 @@ def _smooth_step(slack, smoothing: float):
     """`exp(-smoothing / slack)` for positive slack, else zero: all its derivatives vanish at zero."""
     positive = slack > 0
     return jnp.where(positive, jnp.exp(-smoothing / jnp.where(positive, slack, 1.0)), 0.0)
-
-
-def _kink_curvature(loss: AbstractPiecewise, dual, weights):
-    """The Gaussian with the integral of `exp(-slope t)` on both sides of a kink: `sqrt(2 pi / L)`.
-
-    With the dual coefficient `a` between the slopes `low` and `high` the integral is
-    `1 / (a - low) + 1 / (high - a)`.
-    """
-    high = weighted_bound(loss, weights, dual.dtype)
-    low = jnp.zeros_like(high) if loss.has_flat_zone else -high
-    size = jnp.abs(dual)
-    width = jnp.where(weights > 0, high - low, 1.0)
-    return 2 * jnp.pi * ((size - low) * (high - size) / width) ** 2
 
 
 def _smooth_hinge_curvature(slack, steepness: float):

@@ -9,6 +9,7 @@ import numpy as np
 from .._errors import is_traced
 from .._fit import fit_gram
 from .._options import check_count
+from ..gram import exact_gram
 from ..solvers import Start
 from . import scores
 from ._base import AbstractCriterion, evaluation, mean, memory_of
@@ -52,7 +53,7 @@ class LeaveOneOut(AbstractCriterion):
 
     def evaluate(self, model, x, y, weights, memory=None):
         """The fit on all examples, and from there one without each."""
-        gram = model.kernel.matrix(x, x, same=True)
+        gram = exact_gram(model.kernel, x)
         fitted = fit_gram(model, gram, x, y, weights, memory)
         memory = memory_of(fitted)
         kept = ~jnp.eye(y.shape[0], dtype=bool)

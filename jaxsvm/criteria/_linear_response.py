@@ -1,16 +1,14 @@
 """Leave-one-out by linear response: the sets of examples are taken to stay as they are."""
 
 from collections.abc import Callable
-from functools import partial
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from .._fit import Fit
-from ..linalg import cholesky, quadratic_forms, solve_by_factor
-from ..losses import AbstractPiecewise, weighted_compliance
+from ..gram import AbstractGram
+from ..losses import AbstractPiecewise
 from . import scores
 from ._base import AbstractFitCriterion, mean, require_loss
 
@@ -53,65 +51,18 @@ class LinearResponse(AbstractFitCriterion):
         return mean(scores.by_name(self.scoring)(fit.y, left_out), fit.weights)
 
 
-def linear_response(gram: Float[Array, "n n"], fit: Fit) -> Float[Array, " n"]:
+def linear_response(gram: AbstractGram, fit: Fit) -> Float[Array, " n"]:
     """The latent values `f_i^(-i)` of each example when it is left out, by linear response.
 
     Where a free offset loses its last free example it is taken to stay.
 
-    **Arguments:** `gram`, the Gram matrix; `fit`, of a loss made of linear and quadratic pieces.
+    **Arguments:** `gram`, the kernel matrix of the examples; `fit`, of a loss made of linear and quadratic
+    pieces.
 
     **Returns:** a vector of latent values.
     """
-    loss = fit.model.loss
-    assert isinstance(loss, AbstractPiecewise)
-    compliance = weighted_compliance(loss, fit.weights, gram.dtype)
-    compliance = jnp.where(fit.free, compliance, 0.0)
-    squared_spans = _squared_spans(fit.model.offset, gram + jnp.diag(compliance), fit.free)
+    # the condition of a free example is `f + compliance dual = target`
+    in_dual, _ = fit.model.loss.optimality_slopes(fit.y, fit.latent, fit.weights, fit.free)
+    compliance = jnp.where(fit.free, in_dual, 0.0)
+    squared_spans = gram.squared_spans(compliance, fit.free, fit.model.offset)
     return fit.latent - fit.dual * (squared_spans - compliance)
-
-
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _squared_spans(
-    offset: bool, matrix: Float[Array, "n n"], free: Bool[Array, " n"]
-) -> Float[Array, " n"]:
-    """`S_i^2 = min l' matrix l` for each example, which is the distance of `x_i` from the free ones.
-
-    At the minimum the derivative is `l' dmatrix l`, since `l` itself need not be differentiated.
-    """
-    spanning = _spanning(offset, matrix, free)
-    return quadratic_forms(spanning, matrix)
-
-
-@_squared_spans.defjvp
-def _squared_spans_jvp(offset, primals, tangents):
-    matrix, free = primals
-    spanning = _spanning(offset, matrix, free)
-    return quadratic_forms(spanning, matrix), quadratic_forms(spanning, tangents[0])
-
-
-def _spanning(offset: bool, matrix, free) -> Float[Array, "n n"]:
-    """The minimizing vectors `l`, one in each column.
-
-    A jitter of `4 n eps` times the mean variance makes singular systems solvable. It moves `l` only in
-    directions in which `l' matrix l` is flat.
-    """
-    examples, dtype = matrix.shape[0], matrix.dtype
-    eye = jnp.eye(examples, dtype=dtype)
-    mask = free.astype(dtype)
-    amplitude = jnp.mean(jnp.diag(matrix))
-    jitter = 4 * examples * float(jnp.finfo(dtype).eps) * amplitude
-    masked = mask[:, None] * matrix * mask[None, :]
-    factor = cholesky(masked + jnp.diag(jnp.where(free, jitter, amplitude)))
-    rights = mask[:, None] * jnp.where(free[None, :], eye, matrix)
-    answers = solve_by_factor(factor, rights)
-    own = jnp.zeros_like(mask)
-    if offset:
-        per_offset = solve_by_factor(factor, mask)
-        total = jnp.sum(per_offset)
-        column = per_offset / jnp.where(total > 0, total, 1.0)
-        projected = answers - column[:, None] * jnp.sum(answers, axis=0)[None, :]
-        # the last free example has no other to take its share of the offset's condition
-        alone = free & (jnp.sum(mask) == 1)
-        answers, own = jnp.where(alone[None, :], answers, projected), column
-    pivots = jnp.where(free, jnp.diag(answers), 1.0)
-    return jnp.where(free[None, :], answers / pivots[None, :], eye - answers - own[:, None])

@@ -1,12 +1,11 @@
 """Leave-one-out of least-squares machines in closed form."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._results import RESULTS
-from ..linalg import bordered_inverse, quadratic_forms
+from ..gram import AbstractGram, exact_gram
 from ..losses import LeastSquares, Quadratic, weighted_compliance
 from ._base import AbstractCriterion, evaluation, require_loss
 
@@ -29,7 +28,7 @@ class PRESS(AbstractCriterion):
 
     def evaluate(self, model, x, y, weights, memory=None):
         """Half the sum of the squared residuals."""
-        gram = model.kernel.matrix(x, x, same=True)
+        gram = exact_gram(model.kernel, x)
         residuals = press_residuals(gram, y, weights, model)
         value = jnp.sum(weights * residuals**2) / 2
         # row by row, with no array of n x n answers
@@ -38,38 +37,11 @@ class PRESS(AbstractCriterion):
         return evaluation(value, result, None)
 
 
-def press_residuals(gram, y, weights, model) -> Float[Array, " n"]:
+def press_residuals(gram: AbstractGram, y, weights, model) -> Float[Array, " n"]:
     """`y_i - f_i^(-i)` of each example; zero for examples of weight zero."""
     compliance = weighted_compliance(model.loss, weights, gram.dtype)
     # one that is as large as its square allows takes an example out, with no mask of the matrix
     endless = jnp.finfo(gram.dtype).max ** 0.5
     diagonal = jnp.where(weights > 0, compliance, endless)
-    residuals = _residuals(gram + jnp.diag(diagonal), y, model.offset)
-    return jnp.where(weights > 0, residuals, 0.0)
-
-
-@eqx.filter_custom_jvp
-def _residuals(matrix, y, offset: bool):
-    return _projected_inverse(matrix, y, offset)[0]
-
-
-@_residuals.def_jvp
-def _residuals_jvp(primals, tangents):
-    matrix, y, offset = primals
-    matrix_dot, y_dot, _ = tangents
-    residuals, dual, inverse = _projected_inverse(matrix, y, offset)
-    pivots = jnp.diag(inverse)
-    change = jnp.zeros_like(dual)
-    pivot_change = jnp.zeros_like(dual)
-    if matrix_dot is not None:
-        change = change - inverse @ (matrix_dot @ dual)
-        pivot_change = -quadratic_forms(inverse, matrix_dot)
-    if y_dot is not None:
-        change = change + inverse @ y_dot
-    return residuals, (change - residuals * pivot_change) / pivots
-
-
-def _projected_inverse(matrix, y, offset: bool):
-    inverse, _ = bordered_inverse(matrix, jnp.ones_like(y) if offset else None)
-    dual = inverse @ y
-    return dual / jnp.diag(inverse), dual, inverse
+    dual, pivots = gram.solve_and_inverse_diagonal(diagonal, y, model.offset)
+    return jnp.where(weights > 0, dual / pivots, 0.0)

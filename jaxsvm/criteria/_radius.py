@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._fit import fit_gram
 from .._results import RESULTS
+from ..gram import exact_gram
 from ..linalg import cholesky, one_by_one, solve_by_factor
 from ..losses import Hinge, SquaredHinge
 from ._base import AbstractCriterion, evaluation, is_usable, memory_of, require_loss
@@ -47,17 +48,18 @@ class RadiusMargin(AbstractCriterion):
 
     def evaluate(self, model, x, y, weights, memory=None):
         """The fit, the ball, and their product."""
-        gram = model.kernel.matrix(x, x, same=True)
+        gram = exact_gram(model.kernel, x)
         fitted = fit_gram(model, gram, x, y, weights, memory)
         loss, counts = model.loss, weights > 0
         compliance = 1 / loss.C if isinstance(loss, SquaredHinge) else 0.0
-        heights = jnp.diag(gram) + compliance
+        heights = gram.diagonal() + compliance
         if self.ball == "bound":
             radius = jnp.max(jnp.where(counts, heights, -jnp.inf))
             result = fitted.result
         else:
             # an example of weight two is two rows, each with a 1/C of its own
-            matrix = gram + jnp.diag(jnp.where(counts, compliance / _safe(weights, counts), 0.0))
+            shift = jnp.where(counts, compliance / _safe(weights, counts), 0.0)
+            matrix = gram.dense() + jnp.diag(shift)
             found = enclosing_ball(matrix, heights, counts, self.max_iterations)
             share = jax.lax.stop_gradient(found.share)
             # the envelope theorem: at the maximum the derivative is that of the objective alone
@@ -114,78 +116,90 @@ def enclosing_ball(
     return one_by_one(run)(*jax.lax.stop_gradient((matrix, heights, counts)))
 
 
+class _Centered(NamedTuple):
+    """The problem with the examples' mean as origin and the largest squared distance from it as unit."""
+
+    matrix: Float[Array, "n n"]
+    heights: Float[Array, " n"]
+    rounding: Float[Array, ""]  # of the entries of the matrix
+
+    def gradient(self, share):
+        """The slope of the objective in each share."""
+        return self.heights - 2 * (self.matrix @ share)
+
+
 def _enclosing_ball(matrix, heights, counts, *, max_iterations: int) -> Ball:
     examples, dtype = matrix.shape[0], matrix.dtype
-    epsilon = float(jnp.finfo(dtype).eps)
-    matrix, heights, scale = _centered(matrix, heights, counts)
-    rounding = epsilon * jnp.maximum(1.0, scale)
-    tolerance = jnp.maximum(2.5e-13, 8 * rounding)
-    jitter = 4 * examples * rounding
-
-    def gradient(share):
-        return heights - 2 * (matrix @ share)
-
-    def body(state):
-        share, slack = state.share, state.slack
-        root = jnp.sqrt(share / slack)
-        scaled = 2 * root[:, None] * matrix * root[None, :]
-        factor = cholesky(scaled + jnp.diag(1 + 2 * jitter * root**2))
-
-        def solve(right):
-            return root * solve_by_factor(factor, root * right)
-
-        per_level = solve(jnp.ones_like(share))
-
-        def direction(wanted):
-            """The changes after which `share * slack` would be `wanted` more, to first order."""
-            change = solve(wanted / share)
-            level = jnp.sum(change) / jnp.sum(per_level)
-            change = change - level * per_level
-            return change, 2 * (matrix @ change) + level, level
-
-        now = share * slack
-        mean = jnp.mean(now)
-        share_change, slack_change, _ = direction(-now)
-        reach = jnp.minimum(_reach(share, share_change), _reach(slack, slack_change))
-        ahead = jnp.mean((share + reach * share_change) * (slack + reach * slack_change))
-        target = (ahead / mean) ** 3 * mean
-        # Mehrotra's corrector: the product of both changes, which the first order leaves out
-        share_change, slack_change, level = direction(target - now - share_change * slack_change)
-        reach = jnp.minimum(_reach(share, share_change), _reach(slack, slack_change))
-        reach = jnp.minimum(1.0, (1 - 0.1 * jnp.minimum(0.1, mean) ** 0.5) * reach)
-        moved = _State(
-            share=share + reach * share_change,
-            slack=slack + reach * slack_change,
-            level=state.level + reach * level,
-            iterations=state.iterations + 1,
-            sound=jnp.array(True),
-        )
-        sound = jnp.all(jnp.isfinite(moved.share) & (moved.share > 0) & (moved.slack > 0))
-        kept = state._replace(sound=jnp.array(False))
-        return jax.tree.map(lambda a, b: jnp.where(sound, a, b), moved, kept)
+    problem = _centered(matrix, heights, counts)
+    tolerance = jnp.maximum(2.5e-13, 8 * problem.rounding)
 
     def unfinished(state):
         gap = state.share @ state.slack
         return state.sound & (gap > tolerance) & (state.iterations < max_iterations)
 
     share = jnp.full(examples, 1 / examples, dtype)
-    level = jnp.max(gradient(share)) + 1
-    start = _State(share, level - gradient(share), level, jnp.array(0), jnp.array(True))
-    last = jax.lax.while_loop(unfinished, body, start)
+    level = jnp.max(problem.gradient(share)) + 1
+    start = _State(share, level - problem.gradient(share), level, jnp.array(0), jnp.array(True))
+    last = jax.lax.while_loop(unfinished, partial(_predict_and_correct, problem), start)
     share = jnp.where(counts, last.share, 0.0)
     share = share / jnp.sum(share)
-    slope = gradient(share)
+    slope = problem.gradient(share)
     gap = jnp.max(slope) - share @ slope
-    found = gap <= 4 * tolerance
-    result = jnp.where(found, RESULTS.successful, RESULTS.iteration_limit)
+    result = jnp.where(gap <= 4 * tolerance, RESULTS.successful, RESULTS.iteration_limit)
     return Ball(share, gap, last.iterations, result)
 
 
-def _centered(matrix, heights, counts):
-    """The problem with the examples' mean as origin and the largest squared distance from it as unit.
+def _predict_and_correct(problem: _Centered, state: _State) -> _State:
+    """One step of Mehrotra's predictor-corrector method."""
+    share, slack = state.share, state.slack
+    direction = _newton(problem, share, slack)
+    now = share * slack
+    mean = jnp.mean(now)
+    share_change, slack_change, _ = direction(-now)
+    reach = jnp.minimum(_reach(share, share_change), _reach(slack, slack_change))
+    ahead = jnp.mean((share + reach * share_change) * (slack + reach * slack_change))
+    target = (ahead / mean) ** 3 * mean
+    # the corrector: the product of both changes, which the first order leaves out
+    share_change, slack_change, level = direction(target - now - share_change * slack_change)
+    reach = jnp.minimum(_reach(share, share_change), _reach(slack, slack_change))
+    reach = jnp.minimum(1.0, (1 - 0.1 * jnp.minimum(0.1, mean) ** 0.5) * reach)
+    moved = _State(
+        share=share + reach * share_change,
+        slack=slack + reach * slack_change,
+        level=state.level + reach * level,
+        iterations=state.iterations + 1,
+        sound=jnp.array(True),
+    )
+    sound = jnp.all(jnp.isfinite(moved.share) & (moved.share > 0) & (moved.slack > 0))
+    kept = state._replace(sound=jnp.array(False))
+    return jax.tree.map(lambda a, b: jnp.where(sound, a, b), moved, kept)
 
-    **Returns:** matrix, heights, and how much larger the matrix was before.
+
+def _newton(problem: _Centered, share, slack):
+    """A function of the change that `share * slack` is to have: the changes that make it, to first order.
+
+    These are the changes of the shares, the slacks and the level, by one factorization for all.
     """
+    matrix, jitter = problem.matrix, 4 * share.shape[0] * problem.rounding
+    root = jnp.sqrt(share / slack)
+    scaled = 2 * root[:, None] * matrix * root[None, :]
+    factor = cholesky(scaled + jnp.diag(1 + 2 * jitter * root**2))
+
+    def solve(right):
+        return root * solve_by_factor(factor, root * right)
+
+    per_level = solve(jnp.ones_like(share))
+
+    def direction(wanted):
+        change = solve(wanted / share)
+        level = jnp.sum(change) / jnp.sum(per_level)
+        change = change - level * per_level
+        return change, 2 * (matrix @ change) + level, level
+
+    return direction
+
+
+def _centered(matrix, heights, counts) -> _Centered:
     part = counts / jnp.sum(counts)
     part = part.astype(matrix.dtype)
     means = matrix @ part
@@ -197,7 +211,9 @@ def _centered(matrix, heights, counts):
     unit = jnp.where(unit > 0, unit, 1.0)
     # what does not count is put far inside the ball: its share goes to zero
     moved_heights = jnp.where(counts, moved_heights / unit, -1.0)
-    return moved / unit, moved_heights, jnp.max(jnp.abs(matrix)) / unit
+    epsilon = float(jnp.finfo(matrix.dtype).eps)
+    rounding = epsilon * jnp.maximum(1.0, jnp.max(jnp.abs(matrix)) / unit)
+    return _Centered(moved / unit, moved_heights, rounding)
 
 
 def _reach(values, changes) -> Float[Array, ""]:

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from .._fit import Fit
 from .._options import check_number
-from ..linalg import inverse_diagonal
+from ..gram import AbstractGram
 from ..losses import SquaredHinge, weighted_compliance
 from . import scores
 from ._base import AbstractFitCriterion, mean, require_loss
@@ -55,7 +55,7 @@ class Span(AbstractFitCriterion):
         return mean(jax.nn.sigmoid(self.c1 * excess - self.c2), fit.weights)
 
 
-def _smooth_span(gram, fit: Fit, eta: float) -> Float[Array, " n"]:
+def _smooth_span(gram: AbstractGram, fit: Fit, eta: float) -> Float[Array, " n"]:
     """`alpha_i S_i^2` with the penalty `eta / alpha`, zero where alpha is.
 
     With the rows scaled by `alpha^(1/2)` nothing is divided by alpha: `(M + eta / alpha)^-1` is
@@ -66,5 +66,5 @@ def _smooth_span(gram, fit: Fit, eta: float) -> Float[Array, " n"]:
     alpha = jnp.where(fit.support, fit.y * fit.dual, 0.0)
     root = jnp.where(fit.support, jnp.sqrt(jnp.where(fit.support, alpha, 1.0)), 0.0)
     compliance = weighted_compliance(loss, fit.weights, gram.dtype)
-    matrix = root[:, None] * gram * root[None, :] + jnp.diag(alpha * compliance + eta)
-    return 1 / inverse_diagonal(matrix, root if fit.model.offset else None) - eta
+    border = root if fit.model.offset else None
+    return 1 / gram.inverse_diagonal(root, alpha * compliance + eta, border) - eta

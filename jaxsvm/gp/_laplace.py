@@ -11,7 +11,8 @@ from .._machine import KernelMachine
 from .._parameters import unfreeze
 from .._programs import jit
 from ..criteria import AbstractFitCriterion, LaplaceEvidence, evaluation
-from ..linalg import response, without_own
+from ..gram import DenseGram
+from ..linalg import cavity_variances, response
 from ..posteriors import laplace as around_mode
 from ._averages import averaged, check_likelihood
 from ._posterior import (
@@ -111,7 +112,7 @@ def left_out_of_fit(
     **Returns:** a `LeftOut`, differentiable.
     """
     loss = fit.model.loss
-    variance = without_own(gram, _EVIDENCE.curvature(fit), loss.is_convex, marginal)
+    variance = cavity_variances(gram, _EVIDENCE.curvature(fit), loss.is_convex, marginal)
     mean = fit.latent - variance * fit.dual
     # without convexity an example that looks like a flip may leave no variance
     average = averaged(loss, fit.y, mean, jnp.maximum(variance, 0))
@@ -124,7 +125,7 @@ def _laplace(fit: Fit) -> LaplaceFit:
     curvature = _EVIDENCE.curvature(fit)
     matrix = response(gram, curvature, fit.model.loss.is_convex)
     variance = variances(gram, matrix)
-    score, result, _ = evaluation(_EVIDENCE.score(gram, fit), fit.result, None)
+    score, result, _ = evaluation(_EVIDENCE.score(DenseGram(gram), fit), fit.result, None)
     return LaplaceFit(
         model=fit.model,
         x=fit.x,

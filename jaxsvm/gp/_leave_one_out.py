@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from .._fit import fit_gram
 from ..criteria import AbstractCriterion, evaluation, mean, memory_of, scores
+from ..gram import DenseGram
 from ._expectation_propagation import check_sites, left_out_of_sites, solve_sites
 from ._laplace import check_laplace, left_out_of_fit
 from ._mean_field import check_mean_field, left_out_of, solve_mean_field
@@ -118,7 +119,7 @@ class LaplaceLeftOut(AbstractLeftOut):
 
     def left_out(self, model, gram, x, y, weights, memory):
         """Find the mode; a Newton step from it for each example."""
-        fitted = fit_gram(model, gram, x, y, weights, memory)
+        fitted = fit_gram(model, DenseGram(gram), x, y, weights, memory)
         return left_out_of_fit(gram, fitted), fitted.result, memory_of(fitted)
 
 

@@ -14,7 +14,7 @@ from .._machine import KernelMachine
 from .._parameters import unfreeze
 from .._programs import jit
 from .._results import RESULTS
-from ..linalg import response, without_own
+from ..linalg import cavity_variances, response
 from ._averages import averaged, check_likelihood
 from ._equations import Equations, attach_derivatives, default_tolerance, solve_equations
 from ._posterior import (
@@ -141,7 +141,7 @@ def left_out_of(
     """
     gram, loss = equations.gram, equations.loss
     precision = equations.precision(equations.average(step))
-    variance = without_own(gram, precision, loss.is_convex, marginal)
+    variance = cavity_variances(gram, precision, loss.is_convex, marginal)
     dual = equations.weights * step
     mean = gram @ dual - variance * dual
     # without convexity the linear response of an example that looks like a flip may have no variance

@@ -1,12 +1,10 @@
 """Linear algebra: factorizations, inverses and determinants, differentiable, batch-safe and gathered."""
 
 from ._definite import inverse_and_log_determinant as inverse_and_log_determinant
-from ._definite import inverse_of_definite as inverse_of_definite
 from ._determinant import general_log_determinant as general_log_determinant
 from ._determinant import laplace_log_determinant as laplace_log_determinant
-from ._inverse import bordered_inverse as bordered_inverse
 from ._inverse import inverse_diagonal as inverse_diagonal
-from ._inverse import quadratic_forms as quadratic_forms
+from ._inverse import solve_and_inverse_diagonal as solve_and_inverse_diagonal
 from ._lapack import cholesky as cholesky
 from ._lapack import eigh as eigh
 from ._lapack import inverse as inverse
@@ -17,6 +15,7 @@ from ._lapack import solve_by_factor as solve_by_factor
 from ._lapack import solve_triangular as solve_triangular
 from ._reduced import reduced_solve as reduced_solve
 from ._reduced import sparse_product as sparse_product
+from ._response import cavity_variances as cavity_variances
 from ._response import response as response
 from ._response import solve_response as solve_response
-from ._response import without_own as without_own
+from ._spans import squared_spans as squared_spans

@@ -24,6 +24,10 @@ def laplace_log_determinant(
     to L the diagonal of `(I - A^-1) L^-1`. A curvature of zero is at its least, so it does not change with
     anything and needs no derivative. The examples that have none are left out: the work is that of the
     smallest of a few sizes that holds the others.
+
+    **Arguments:** `gram`, the covariances K; `curvature`, one for each example, none negative.
+
+    **Returns:** a number; NaN where the matrix is not positive definite.
     """
     return one_by_one(partial(_reduced, _value))(gram, curvature)
 
@@ -97,6 +101,11 @@ def _value_and_derivatives(gram, curvature, places):
 def general_log_determinant(
     gram: Float[Array, "n n"], curvature: Float[Array, " n"]
 ) -> Float[Array, ""]:
-    """`ln det(I + L K)` for curvatures of any sign; NaN where the determinant is negative."""
+    """`ln det(I + L K)` for curvatures of any sign.
+
+    **Arguments:** `gram`, the covariances K; `curvature`, one for each example.
+
+    **Returns:** a number; NaN where the determinant is not positive.
+    """
     eye = jnp.eye(gram.shape[0], dtype=gram.dtype)
     return any_log_determinant(eye + curvature[:, None] * gram)

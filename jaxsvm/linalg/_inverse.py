@@ -2,6 +2,7 @@
 
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -38,6 +39,42 @@ def _inverse_diagonal_jvp(primals, tangents):
     return jnp.diag(inverse), change
 
 
+@eqx.filter_custom_jvp
+def solve_and_inverse_diagonal(
+    matrix: Float[Array, "n n"], right: Float[Array, " n"], has_offset: bool
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """`P right` and the diagonal of P, the n x n block of `[[matrix, 1], [1', 0]]^-1`, or of `matrix^-1`.
+
+    With `answer = P right` these change by `P (dright - dmatrix answer)` and the diagonal of
+    `-P dmatrix P`.
+
+    **Arguments:** `matrix`, positive definite; `right`, the right-hand side; `has_offset`, whether the
+    matrix is bordered by ones, so that the answer sums to zero.
+
+    **Returns:** two vectors; NaN where the matrix is not positive definite.
+    """
+    return _solve_and_inverse(matrix, right, has_offset)[:2]
+
+
+@solve_and_inverse_diagonal.def_jvp
+def _solve_and_inverse_diagonal_jvp(primals, tangents):
+    matrix, right, has_offset = primals
+    matrix_dot, right_dot, _ = tangents
+    answer, pivots, inverse = _solve_and_inverse(matrix, right, has_offset)
+    change, pivot_change = jnp.zeros_like(answer), jnp.zeros_like(pivots)
+    if matrix_dot is not None:
+        change = change - inverse @ (matrix_dot @ answer)
+        pivot_change = -quadratic_forms(inverse, matrix_dot)
+    if right_dot is not None:
+        change = change + inverse @ right_dot
+    return (answer, pivots), (change, pivot_change)
+
+
+def _solve_and_inverse(matrix, right, has_offset: bool):
+    inverse, _ = bordered_inverse(matrix, jnp.ones_like(right) if has_offset else None)
+    return inverse @ right, jnp.diag(inverse), inverse
+
+
 def quadratic_forms(
     columns: Float[Array, "m n"], matrix: Float[Array, "m m"]
 ) -> Float[Array, " n"]:
@@ -46,6 +83,10 @@ def quadratic_forms(
     Of the matrix only blocks on and below the diagonal are read, which saves a third of the work; so does
     the transpose, `columns diag(g) columns'` in a form that is good for symmetric changes. More blocks would
     save up to a half, but smaller products are slower.
+
+    **Arguments:** `columns`, the vectors c side by side; `matrix`, symmetric.
+
+    **Returns:** one number for each column.
     """
     size = matrix.shape[0]
     edges = [size * block // _BLOCK_ROWS for block in range(_BLOCK_ROWS + 1)]
@@ -60,7 +101,12 @@ def quadratic_forms(
 def bordered_inverse(
     matrix: Float[Array, "n n"], border: Float[Array, " n"] | None
 ) -> tuple[Float[Array, "n n"], Float[Array, " n"] | None]:
-    """The n x n block P of `[[matrix, border], [border', 0]]^-1`, and the rest q of its last column."""
+    """The n x n block P of `[[matrix, border], [border', 0]]^-1`, and the rest q of its last column.
+
+    **Arguments:** `matrix`, positive definite; `border`, not zero, or None for none.
+
+    **Returns:** P and q; without a border the inverse of the matrix and None.
+    """
     inverse = inverse_of_definite(matrix)
     if border is None:
         return inverse, None

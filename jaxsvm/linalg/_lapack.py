@@ -56,7 +56,12 @@ def one_by_one(function: Callable[..., Any], shared: int = 0) -> Callable[..., A
 
 @jax.custom_jvp
 def cholesky(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """The lower triangular L with `L L' = matrix`; NaN where the matrix is not positive definite."""
+    """The lower triangular L with `L L' = matrix`.
+
+    **Arguments:** `matrix`, symmetric; its lower triangle is read.
+
+    **Returns:** L; NaN where the matrix is not positive definite.
+    """
     return one_by_one(_cholesky)(matrix)
 
 
@@ -77,7 +82,13 @@ def _cholesky_jvp(primals, tangents):
 def solve_triangular(
     factor: Float[Array, "n n"], rights: Float[Array, "n ..."], transposed: bool = False
 ) -> Float[Array, "n ..."]:
-    """`L^-1 rights`, or `L'^-1 rights`, for a lower triangular L."""
+    """`L^-1 rights`, or `L'^-1 rights`, for a lower triangular L.
+
+    **Arguments:** `factor`, L; `rights`, a right-hand side or several columns; `transposed`, whether to solve
+    with `L'`.
+
+    **Returns:** an array of the shape of `rights`.
+    """
 
     def product(answers):
         triangle = jnp.tril(factor)
@@ -105,12 +116,22 @@ def _solve_triangular(factor, rights, transposed: bool):
 def solve_by_factor(
     factor: Float[Array, "n n"], rights: Float[Array, "n ..."]
 ) -> Float[Array, "n ..."]:
-    """`(L L')^-1 rights` for a lower triangular L."""
+    """`(L L')^-1 rights` for a lower triangular L.
+
+    **Arguments:** `factor`, L, as `cholesky` returns it; `rights`, a right-hand side or several columns.
+
+    **Returns:** an array of the shape of `rights`.
+    """
     return solve_triangular(factor, solve_triangular(factor, rights), transposed=True)
 
 
 def solve(matrix: Float[Array, "n n"], rights: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
-    """`matrix^-1 rights` for any matrix that has an inverse."""
+    """`matrix^-1 rights` for any matrix that has an inverse.
+
+    **Arguments:** `matrix`, square; `rights`, a right-hand side or several columns.
+
+    **Returns:** an array of the shape of `rights`.
+    """
     run = one_by_one(jnp.linalg.solve, shared=1)
     return jax.lax.custom_linear_solve(
         lambda answers: matrix @ answers,
@@ -121,13 +142,23 @@ def solve(matrix: Float[Array, "n n"], rights: Float[Array, "n ..."]) -> Float[A
 
 
 def inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """The inverse of any matrix that has one."""
+    """The inverse of any matrix that has one.
+
+    **Arguments:** `matrix`, square.
+
+    **Returns:** a matrix.
+    """
     return solve(matrix, jnp.eye(matrix.shape[0], dtype=matrix.dtype))
 
 
 @jax.custom_jvp
 def log_determinant(matrix: Float[Array, "n n"]) -> Float[Array, ""]:
-    """`ln det matrix`; NaN where the determinant is not positive."""
+    """`ln det matrix` for any square matrix.
+
+    **Arguments:** `matrix`, square.
+
+    **Returns:** a number; NaN where the determinant is not positive.
+    """
     sign, value = one_by_one(lambda matrix: tuple(jnp.linalg.slogdet(matrix)))(matrix)
     return jnp.where(sign > 0, value, jnp.nan)
 
@@ -142,6 +173,10 @@ def eigh(matrix: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Float[Array, 
     """Eigenvalues, the least first, and eigenvectors of a symmetric matrix.
 
     Where two eigenvalues meet, their eigenvectors have no derivative, and it is not finite.
+
+    **Arguments:** `matrix`, symmetric.
+
+    **Returns:** the eigenvalues, and the eigenvectors in columns.
     """
     values, vectors = one_by_one(lambda matrix: tuple(jnp.linalg.eigh(matrix)))(matrix)
     return values, vectors

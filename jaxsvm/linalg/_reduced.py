@@ -26,6 +26,8 @@ def sizes(examples: int) -> tuple[int, ...]:
 def sparse_product(gram: Float[Array, "n n"], vector: Float[Array, " n"]) -> Float[Array, " n"]:
     """`gram @ vector` for a symmetric matrix and a vector of which most entries may be zero.
 
+    **Arguments:** `gram`, symmetric; `vector`, with one entry for each row.
+
     **Returns:** the product; on a CPU it costs the number of entries that are not zero times n.
     """
     if jax.default_backend() != "cpu":
@@ -77,22 +79,8 @@ def reduced_solve(
     if coarse:
         options = tuple(size for size in options if size == -(-examples // 4))
 
-    def solve_dense(sub, scales, diagonals, *rights):
-        matrix = scales[:, None] * sub * scales[None, :] + jnp.diag(diagonals)
-        eye = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
-        lifted = matrix if jitter is None else matrix + jitter * eye
-        factor = cholesky(lifted)
-        answers = []
-        for right in rights:
-            answer = solve_by_factor(factor, right)
-            for _ in range(refinements):
-                left_over = right - matrix @ answer
-                answer = answer + solve_by_factor(factor, left_over)
-            answers.append(answer)
-        return tuple(answers)
-
     def solve_all(_):
-        answers = solve_dense(gram, scale, diagonal, *rights)
+        answers = _solve_scaled(gram, scale, diagonal, rights, jitter, refinements)
         return tuple(jnp.where(active, answer, 0.0) for answer in answers)
 
     if not options:
@@ -101,18 +89,36 @@ def reduced_solve(
 
     def gathered(size):
         def branch(_):
-            chosen = places[:size]
-            answers = solve_dense(
-                gram.at[chosen].get(mode="clip").at[:, chosen].get(mode="clip"),
-                scale.at[chosen].get(mode="fill", fill_value=0),
-                diagonal.at[chosen].get(mode="fill", fill_value=1),
-                *(right.at[chosen].get(mode="fill", fill_value=0) for right in rights),
+            some = places[:size]
+            answers = _solve_scaled(
+                gram.at[some].get(mode="clip").at[:, some].get(mode="clip"),
+                scale.at[some].get(mode="fill", fill_value=0),
+                diagonal.at[some].get(mode="fill", fill_value=1),
+                [right.at[some].get(mode="fill", fill_value=0) for right in rights],
+                jitter,
+                refinements,
             )
             return tuple(
-                jnp.zeros_like(right).at[chosen].add(answer, mode="drop")
+                jnp.zeros_like(right).at[some].add(answer, mode="drop")
                 for right, answer in zip(rights, answers, strict=True)
             )
 
         return branch
 
     return jax.lax.switch(index, [gathered(size) for size in options] + [solve_all], None)
+
+
+def _solve_scaled(gram, scale, diagonal, rights, jitter, refinements: int):
+    """The same system for examples that all take part."""
+    matrix = scale[:, None] * gram * scale[None, :] + jnp.diag(diagonal)
+    eye = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
+    lifted = matrix if jitter is None else matrix + jitter * eye
+    factor = cholesky(lifted)
+    answers = []
+    for right in rights:
+        answer = solve_by_factor(factor, right)
+        for _ in range(refinements):
+            left_over = right - matrix @ answer
+            answer = answer + solve_by_factor(factor, left_over)
+        answers.append(answer)
+    return tuple(answers)

@@ -38,7 +38,7 @@ def solve_response(
 ) -> Float[Array, " n"]:
     """`(I + K precision)^-1 right`, linear in `right` and differentiable.
 
-    **Arguments:** as in `response`; `right`, a vector.
+    **Arguments:** as in `response`: `gram`, `precision`, `definite`; `right`, a vector.
 
     **Returns:** a vector.
     """
@@ -51,19 +51,20 @@ def solve_response(
     return _lapack.solve(eye + gram * precision[None, :], right)
 
 
-def without_own(
+def cavity_variances(
     gram: Float[Array, "n n"],
     precision: Float[Array, " n"],
     definite: bool,
     marginal: Float[Array, " n"] | None = None,
 ) -> Float[Array, " n"]:
-    """The variance of each latent value when the Gaussian of its own example is taken away.
+    """The variance of each latent value when the Gaussian of its example is taken away.
 
     `S_i = 1 / [(K + Omega)^-1]_ii - Omega_i` with `Omega = 1 / precision`: [OW00, eq. 8.41]. Where the
     precision vanishes so do the digits of S, unless it comes from the variance with that Gaussian. (In
     eq. 8.41 S is multiplied with an alpha that vanishes, too.)
 
-    **Arguments:** as in `response`; `marginal`, the variances with all Gaussians, if they are known.
+    **Arguments:** as in `response`: `gram`, `precision`, `definite`; `marginal`, the variances with all
+    Gaussians, if they are known.
 
     **Returns:** one variance for each example, differentiable.
     """

@@ -7,7 +7,6 @@ from ._margin import Hinge as Hinge
 from ._margin import LeastSquares as LeastSquares
 from ._margin import SquaredHinge as SquaredHinge
 from ._piecewise import AbstractPiecewise as AbstractPiecewise
-from ._piecewise import AbstractResidual as AbstractResidual
 from ._piecewise import AbstractTwoSided as AbstractTwoSided
 from ._piecewise import Shape as Shape
 from ._piecewise import weighted_bound as weighted_bound
@@ -17,6 +16,7 @@ from ._regression import Huber as Huber
 from ._regression import Laplacian as Laplacian
 from ._regression import Quadratic as Quadratic
 from ._regression import SoftInsensitive as SoftInsensitive
+from ._residual import AbstractResidual as AbstractResidual
 from ._smooth import FlipNoise as FlipNoise
 from ._smooth import Logistic as Logistic
 from ._smooth import Probit as Probit

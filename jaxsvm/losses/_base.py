@@ -1,12 +1,13 @@
 """What every loss is: the negative logarithm of a likelihood, up to its normalizer."""
 
 import abc
+from collections.abc import Callable
 from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .._errors import is_traced
 from ._numeric import log_kappa, log_noise_mass, noise_cumulative, noise_variance, sample_noise
@@ -26,6 +27,9 @@ class AbstractLoss(eqx.Module):
     is_classifier: ClassVar[bool]
     is_convex: ClassVar[bool] = False  # a fit of a loss that is not convex is a local optimum
     has_wall: ClassVar[bool] = False  # whether it is infinite beyond some latent value
+    vanishes_slowly: ClassVar[bool] = (
+        True  # whether it tends to its least value without reaching it
+    )
 
     @abc.abstractmethod
     def value(self, y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -71,6 +75,96 @@ class AbstractLoss(eqx.Module):
         **Returns:** one number for each example.
         """
         return self.log_normalizer() - self.value(y, f)
+
+    def optimality(
+        self,
+        y: Float[Array, " n"],
+        f: Float[Array, " n"],
+        dual: Float[Array, " n"],
+        weights: Float[Array, " n"],
+        free: Bool[Array, " n"],
+    ) -> Float[Array, " n"]:
+        """`R = dual + weights dL/df`, which is zero for each example at the solution.
+
+        **Arguments:** `y`, labels or targets; `f`, latent values; `dual`, coefficients; `weights` of the
+        examples; `free`, which of them are free.
+
+        **Returns:** one number for each example.
+        """
+        return dual + jnp.where(weights > 0, weights * self.derivative(y, f), 0.0)
+
+    def optimality_slopes(
+        self,
+        y: Float[Array, " n"],
+        f: Float[Array, " n"],
+        weights: Float[Array, " n"],
+        free: Bool[Array, " n"],
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """`dR/ddual` and `dR/df` of the conditions R in `optimality`.
+
+        **Arguments:** as for `optimality`: `y`, `f`, `weights`, `free`.
+
+        **Returns:** two vectors.
+        """
+        curvature = jnp.where(weights > 0, weights * self.curvature(y, f), 0.0)
+        return jnp.ones_like(curvature), curvature
+
+    def laplace_curvature(
+        self,
+        y: Float[Array, " n"],
+        f: Float[Array, " n"],
+        dual: Float[Array, " n"],
+        weights: Float[Array, " n"],
+        free: Bool[Array, " n"],
+    ) -> Float[Array, " n"]:
+        """The curvature of a Gaussian in place of `exp(-weights L)` around the solution: `weights d2L/df2`.
+
+        **Arguments:** as for `optimality`: `y`, `f`, `dual`, `weights`, `free`.
+
+        **Returns:** one number for each example.
+        """
+        return weights * self.curvature(y, f)
+
+    def softened(
+        self,
+        y: Float[Array, " n"],
+        f: Float[Array, " n"],
+        weights: Float[Array, " n"],
+        width: float,
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Slope and curvature of `weights L`, its kinks rounded off, and no curvature below zero.
+
+        **Arguments:** `y`, labels or targets; `f`, latent values; `weights` of the examples; `width`, over
+        which a kink is rounded off, in units of `f`.
+
+        **Returns:** two vectors.
+        """
+        # at its own target no loss is infinite, and neither is its derivative
+        counted = jnp.where(weights > 0, f, y)
+        slope = weights * self.derivative(y, counted)
+        return slope, jnp.maximum(weights * self.curvature(y, counted), 0.0)
+
+    def stationary_objective(
+        self,
+        y: Float[Array, " n"],
+        weights: Float[Array, " n"],
+        dual: Float[Array, " n"],
+        offset: Float[Array, ""],
+        product: Callable[[Float[Array, " n"]], Float[Array, " n"]],
+    ) -> Float[Array, ""]:
+        """`sum_i weights_i L(y_i, f_i) + 1/2 f' K^-1 f` at the solution, where `f = K dual + offset`.
+
+        Its derivatives with respect to everything but the solution are those of the minimum, since there it
+        is stationary in `dual` and `offset`.
+
+        **Arguments:** `y`, labels or targets; `weights` of the examples; `dual` and `offset`, the solution;
+        `product`, which takes a vector v to `K v`.
+
+        **Returns:** a number.
+        """
+        latent = product(dual) + offset
+        losses = jnp.where(weights > 0, weights * self.value(y, latent), 0.0)
+        return jnp.sum(losses) + dual @ (latent - offset) / 2
 
 
 class AbstractClassification(AbstractLoss):

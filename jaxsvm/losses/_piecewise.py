@@ -15,11 +15,10 @@ quadratic on an interval, which makes the dual problem a box-constrained quadrat
 import abc
 from typing import ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ._base import AbstractClassification, AbstractLoss, AbstractRegression
+from ._base import AbstractClassification, AbstractLoss
 
 
 class Shape(NamedTuple):
@@ -47,6 +46,7 @@ class AbstractPiecewise(AbstractLoss):
     """
 
     is_convex: ClassVar[bool] = True
+    vanishes_slowly: ClassVar[bool] = False
     is_two_sided: ClassVar[bool]
 
     @abc.abstractmethod
@@ -209,9 +209,57 @@ class AbstractPiecewise(AbstractLoss):
         magnitude = jnp.abs(dual)
         return weights * self.value(y, f) - magnitude * (excess - compliance * magnitude / 2)
 
+    def optimality(self, y, f, dual, weights, free):
+        """`R = f + compliance dual - target` of a free example, `dual` minus its bound or zero of others."""
+        compliance = weighted_compliance(self, weights, f.dtype)
+        held = jnp.zeros_like(dual)
+        if self.shape().bound is not None:
+            held = jnp.sign(dual) * weighted_bound(self, weights, f.dtype)
+        return jnp.where(free, f + compliance * dual - self.target(y, dual), dual - held)
+
+    def optimality_slopes(self, y, f, weights, free):
+        """The compliance and one for a free example, one and zero for others."""
+        compliance = weighted_compliance(self, weights, f.dtype)
+        return jnp.where(free, compliance, 1.0), jnp.where(free, 1.0, 0.0)
+
+    def laplace_curvature(self, y, f, dual, weights, free):
+        """`1 / compliance` for a free example; at a kink, that of a Gaussian with the same integral.
+
+        With the dual coefficient `a` between the slopes `low` and `high`, `exp(-slope t)` on both sides of a
+        kink has the integral `1 / (a - low) + 1 / (high - a)`, and a Gaussian `sqrt(2 pi / curvature)`.
+        """
+        if self.shape().compliance is not None:
+            return jnp.where(free, 1 / weighted_compliance(self, weights, f.dtype), 0.0)
+        high = weighted_bound(self, weights, dual.dtype)
+        low = jnp.zeros_like(high) if self.has_flat_zone else -high
+        size = jnp.abs(dual)
+        width = jnp.where(weights > 0, high - low, 1.0)
+        return jnp.where(free, 2 * jnp.pi * ((size - low) * (high - size) / width) ** 2, 0.0)
+
+    def softened(self, y, f, weights, width):
+        """Slope and curvature with the width added to the compliance."""
+        compliance = weighted_compliance(self, weights, f.dtype) + width
+        bound = weighted_bound(self, weights, f.dtype)
+        response, free = self.respond(y, f, compliance, bound)
+        return -response, jnp.where(free, 1 / compliance, 0.0)
+
+    def stationary_objective(self, y, weights, dual, offset, product):
+        """The dual objective, of the same value but without kinks; coefficients at a bound move with it."""
+        held = dual
+        if self.shape().bound is not None:
+            bound = weighted_bound(self, weights, dual.dtype)
+            held = jnp.where(jnp.abs(dual) >= bound, jnp.sign(dual) * bound, dual)
+        conjugates = self.conjugate(y, held, weights)
+        return -jnp.sum(jnp.where(weights > 0, conjugates, 0.0)) - held @ product(held) / 2
+
 
 def weighted_compliance(loss: AbstractPiecewise, weights, dtype) -> Float[Array, " n"]:
-    """The compliance of `weight * L` for each example; of no interest where the weight is zero."""
+    """The compliance of `weight * L` for each example; of no interest where the weight is zero.
+
+    **Arguments:** `loss`; `weights` of the examples; `dtype` of the result.
+
+    **Returns:** one number for each example.
+    """
     compliance = loss.shape().compliance
     if compliance is None:
         return jnp.zeros_like(weights, dtype=dtype)
@@ -219,7 +267,12 @@ def weighted_compliance(loss: AbstractPiecewise, weights, dtype) -> Float[Array,
 
 
 def weighted_bound(loss: AbstractPiecewise, weights, dtype) -> Float[Array, " n"]:
-    """The bound of `weight * L` for each example: zero where the weight is zero."""
+    """The bound of `weight * L` for each example: zero where the weight is zero.
+
+    **Arguments:** `loss`; `weights` of the examples; `dtype` of the result.
+
+    **Returns:** one number for each example.
+    """
     bound = loss.shape().bound
     if bound is None:
         return jnp.where(weights > 0, jnp.inf, 0.0).astype(dtype)
@@ -252,88 +305,3 @@ class AbstractTwoSided(AbstractPiecewise):
 
 class AbstractMargin(AbstractOneSided, AbstractClassification):
     """A piecewise loss of support vector classification."""
-
-
-class AbstractResidual(AbstractTwoSided, AbstractRegression):
-    """A piecewise loss of support vector regression: a noise model with everything in closed form."""
-
-    def log_normalizer(self):
-        """`-ln Z` with `Z = 2 (zone + gauss + tail)`, the three parts of the half-line's integral.
-
-        `zone = dead_zone`, `gauss = sqrt(pi compliance / 2) erf(bound sqrt(compliance / 2))`,
-        `tail = exp(-compliance bound^2 / 2) / bound` [CKO04, eq. 14].
-        """
-        return -jnp.log(2 * sum(self._masses()))
-
-    @property
-    def noise_variance(self):
-        """The variance of the noise, in closed form.
-
-        [CKO04, eq. 15], which is the case of the soft insensitive loss.
-        """
-        dead_zone, compliance, bound = self.shape()
-        zone, gauss, tail = self._masses()
-        start = jnp.zeros_like(zone) if dead_zone is None else dead_zone
-        second_moment = start**3 / 3
-        knee = start  # where the linear piece begins
-        if compliance is not None:
-            # with t = excess: int t e^(-t^2/2c) = c (1 - e), int t^2 e^(-t^2/2c) = c (gauss - knee e)
-            end = jnp.zeros_like(zone) if bound is None else jnp.exp(-compliance * bound**2 / 2)
-            length = jnp.zeros_like(zone) if bound is None else compliance * bound
-            second_moment += start**2 * gauss + 2 * start * compliance * (1 - end)
-            second_moment += compliance * (gauss - length * end)
-            knee = start + length
-        if bound is not None:
-            second_moment += tail * (knee**2 + 2 * knee / bound + 2 / bound**2)
-        return second_moment / (zone + gauss + tail)
-
-    def noise_cumulative(self, residual):
-        """The probability that the noise is at most so large, in closed form."""
-        _, compliance, bound = self.shape()
-        zone, gauss, tail = self._masses()
-        size = jnp.abs(residual)
-        covered, knee = jnp.minimum(size, zone), zone
-        if compliance is not None:
-            length = jnp.inf if bound is None else compliance * bound
-            inside = jnp.clip(size - zone, 0.0, length)
-            covered += jnp.sqrt(jnp.pi * compliance / 2) * jax.lax.erf(
-                inside / jnp.sqrt(2 * compliance)
-            )
-            knee = zone + length
-        if bound is not None:
-            covered -= tail * jnp.expm1(-bound * jnp.maximum(size - knee, 0.0))
-        return 0.5 + jnp.sign(residual) * covered / (2 * (zone + gauss + tail))
-
-    def sample_noise(self, shape, *, key):
-        """Draws from the noise: uniform in the zone, a truncated Gaussian, an exponential tail."""
-        dead_zone, compliance, bound = self.shape()
-        masses = jnp.stack(self._masses())
-        keys = jax.random.split(key, 4)
-        piece = jax.random.categorical(keys[0], jnp.log(masses), shape=shape)
-        uniform = jax.random.uniform(keys[1], shape, masses.dtype)
-        start = 0.0 if dead_zone is None else dead_zone
-        size, knee = start * uniform, start
-        if compliance is not None:
-            deviation = jnp.sqrt(compliance)
-            upper = jnp.inf if bound is None else bound * deviation
-            gauss = jax.random.truncated_normal(keys[2], 0.0, upper, shape, masses.dtype)
-            size = jnp.where(piece == 1, start + deviation * gauss, size)
-            knee = start if bound is None else start + compliance * bound
-        if bound is not None:
-            tail = knee + jax.random.exponential(keys[2], shape, masses.dtype) / bound
-            size = jnp.where(piece == 2, tail, size)
-        return size * jax.random.rademacher(keys[3], shape, masses.dtype)
-
-    def _masses(self):
-        dead_zone, compliance, bound = self.shape()
-        zero = jnp.zeros_like(self.shape().like)
-        zone = zero if dead_zone is None else dead_zone
-        gauss, tail = zero, zero
-        if compliance is not None:
-            full = jnp.sqrt(jnp.pi * compliance / 2)
-            gauss = full if bound is None else full * jax.lax.erf(bound * jnp.sqrt(compliance / 2))
-        if bound is not None:
-            tail = 1 / bound
-            if compliance is not None:
-                tail = tail * jnp.exp(-compliance * bound**2 / 2)
-        return zone, gauss, tail

@@ -4,7 +4,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._parameters import natural, positive, proportion, read
-from ._piecewise import AbstractResidual, Shape
+from ._piecewise import Shape
+from ._residual import AbstractResidual
 
 
 class SoftInsensitive(AbstractResidual):

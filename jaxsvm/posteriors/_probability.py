@@ -13,7 +13,6 @@ from .._roots import safe_root
 from ..losses import (
     AbstractClassification,
     AbstractLoss,
-    AbstractPiecewise,
     AbstractTwoSided,
     FlipNoise,
     Probit,
@@ -198,7 +197,7 @@ def _breaks(loss, dtype):
     one = jnp.ones((), dtype)
     lowest = jnp.minimum(loss.value(one, one), loss.value(one, jnp.exp(_FAR * one)))
     levels = lowest + jnp.asarray(_LARGE_LOSSES, dtype)
-    if not isinstance(loss, AbstractPiecewise):  # it goes to zero slowly
+    if loss.vanishes_slowly:
         levels = jnp.concatenate([lowest + jnp.asarray(_SMALL_LOSSES, dtype), levels])
 
     two_sided = isinstance(loss, AbstractTwoSided)  # zero at one, it grows again behind

@@ -14,6 +14,7 @@ from .._machine import KernelMachine
 from .._parameters import free_parameters, unfreeze
 from .._programs import filter_jit
 from ..criteria import LaplaceEvidence, is_usable
+from ..gram import exact_gram
 from ..posteriors import around, check_rule, probability
 from ._effective import ess_bulk, rhat
 
@@ -151,7 +152,7 @@ class HyperPosterior(eqx.Module):
 def _mean_prediction(models, evidence, x, y, weights, points, rule: str | None):
     def one(model):
         model = unfreeze(model)
-        fitted = fit_gram(model, model.kernel.matrix(x, x, same=True), x, y, weights)
+        fitted = fit_gram(model, exact_gram(model.kernel, x), x, y, weights)
         if rule is None:
             values = fitted.decision(points)
         else:

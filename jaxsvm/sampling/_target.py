@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..linalg import cholesky, solve_by_factor, solve_triangular
-from ..losses import AbstractLoss, AbstractPiecewise, weighted_bound, weighted_compliance
+from ..losses import AbstractLoss
 
 _MODE_STEPS = 30
 _SOFTENING = 0.1  # of kinks, in units of the latent function, while the mode is looked for
@@ -77,20 +77,12 @@ def find_mode(target: Target) -> tuple[Float[Array, " p"], Float[Array, " n"]]:
     """
     loss, factor, y, weights = target
 
-    def gradient_and_curvature(latent):
-        if not isinstance(loss, AbstractPiecewise):
-            counted = jnp.where(weights > 0, latent, y)
-            return slopes(target, latent), jnp.maximum(weights * loss.curvature(y, counted), 0.0)
-        soft = weighted_compliance(loss, weights, latent.dtype) + _SOFTENING
-        response, free = loss.respond(y, latent, soft, weighted_bound(loss, weights, latent.dtype))
-        return -response, jnp.where(free, 1 / soft, 0.0)
-
     def objective(b):
         return total_loss(target, factor @ b) + b @ b / 2
 
     def step(carry, _):
         b, value = carry
-        gradient, curvature = gradient_and_curvature(factor @ b)
+        gradient, curvature = loss.softened(y, factor @ b, weights, _SOFTENING)
         hessian = factor.T @ (curvature[:, None] * factor)
         hessian += jnp.eye(hessian.shape[0], dtype=hessian.dtype)
         move = solve_by_factor(cholesky(hessian), factor.T @ gradient + b)
@@ -104,4 +96,4 @@ def find_mode(target: Target) -> tuple[Float[Array, " p"], Float[Array, " n"]]:
 
     begin = jnp.zeros(factor.shape[1], factor.dtype)
     (b, _), _ = jax.lax.scan(step, (begin, objective(begin)), None, length=_MODE_STEPS)
-    return b, gradient_and_curvature(factor @ b)[1]
+    return b, loss.softened(y, factor @ b, weights, _SOFTENING)[1]

@@ -6,6 +6,7 @@ from .._fit import fit_gram
 from .._machine import KernelMachine
 from .._parameters import unfreeze
 from ..criteria import scores
+from ..gram import exact_gram
 from ..solvers import Start
 
 
@@ -18,8 +19,7 @@ def measure(model: KernelMachine, x, y, weights, start: Start, test, validation)
     if test is None and validation is None:
         return start, nan, nan
     free = unfreeze(model)
-    gram = free.kernel.matrix(x, x, same=True)
-    fitted = fit_gram(free, gram, x, y, weights, start)
+    fitted = fit_gram(free, exact_gram(free.kernel, x), x, y, weights, start)
 
     def error(data):
         if data is None:

@@ -16,6 +16,7 @@ from .._programs import jit
 from ..approximations import AbstractApproximation, Exact, Nystrom
 from ..criteria import LaplaceEvidence, linear_response
 from ..evidence import Sampled, log_evidence
+from ..gram import exact_gram
 from ..kernels import AbstractKernel
 from ..losses import Probit
 from ..optimizers import lbfgs
@@ -162,7 +163,7 @@ def decision_values(fitted: Fit, points: np.ndarray) -> np.ndarray:
 
 @jit
 def _fit_and_leave_out(model: KernelMachine, x, y, weights):
-    gram = model.kernel.matrix(x, x, same=True)
+    gram = exact_gram(model.kernel, x)
     fitted = fit_gram(model, gram, x, y, weights, options=_OPTIONS)
     evidence = None if model.offset else -_LAPLACE.score(gram, fitted)
     return fitted, linear_response(gram, fitted), evidence

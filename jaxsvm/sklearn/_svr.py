@@ -14,6 +14,7 @@ from .._machine import KernelMachine
 from .._parameters import free_parameters, freeze, frozen, parameters
 from .._programs import jit
 from ..criteria import LaplaceEvidence, linear_response
+from ..gram import exact_gram
 from ..kernels import AbstractKernel, Constant
 from ..losses import Quadratic
 from ..optimizers import lbfgs
@@ -276,5 +277,4 @@ def _of_family(family: Any, model: KernelMachine) -> KernelMachine:
 
 @jit
 def _left_out(fitted):
-    gram = fitted.model.kernel.matrix(fitted.x, fitted.x, same=True)
-    return linear_response(gram, fitted)
+    return linear_response(exact_gram(fitted.model.kernel, fitted.x), fitted)

@@ -1,5 +1,7 @@
 """Solvers of the MAP problem, and the derivatives of its solution."""
 
+from typing import cast
+
 import jax
 
 from ..linalg import one_by_one
@@ -30,8 +32,9 @@ def solve(problem: Problem, start: Start, options: Options, warm: bool) -> Solut
         loss = problem.loss
         if not isinstance(loss, AbstractPiecewise):
             return solve_smooth(problem, start, options)
+        piecewise = cast(Problem[AbstractPiecewise], problem)
         if loss.is_two_sided and loss.shape().bound is None:
-            return solve_quadratic(problem, options)
-        return solve_piecewise(problem, start, options, warm)
+            return solve_quadratic(piecewise, options)
+        return solve_piecewise(piecewise, start, options, warm)
 
     return one_by_one(run)(*jax.lax.stop_gradient((problem, start)))

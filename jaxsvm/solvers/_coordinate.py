@@ -9,7 +9,7 @@ from ._types import Problem
 
 
 def coordinate_descent(
-    problem: Problem,
+    problem: Problem[AbstractPiecewise],
     dual: Float[Array, " n"],
     latent: Float[Array, " n"],
     offset_variance: Float[Array, ""],
@@ -25,9 +25,8 @@ def coordinate_descent(
     would move a latent value by more than `tolerance`.
     """
     loss, y, gram = problem.loss, problem.y, problem.gram
-    assert isinstance(loss, AbstractPiecewise)
     dtype = gram.dtype
-    variances = jnp.diag(gram) + offset_variance
+    variances = gram.diagonal() + offset_variance
     variances = jnp.maximum(variances, jnp.finfo(dtype).eps * jnp.max(variances))
     compliance = weighted_compliance(loss, problem.weights, dtype) + variances
     bound = weighted_bound(loss, problem.weights, dtype)
@@ -41,7 +40,7 @@ def coordinate_descent(
     def body(state):
         step, dual, latent, place, move = state
         dual = dual.at[place].add(move)
-        latent = latent + move * (gram[place] + offset_variance)
+        latent = latent + move * (gram.row(place) + offset_variance)
         return step + 1, dual, latent, *moves(dual, latent)
 
     def unfinished(state):

@@ -4,13 +4,12 @@ import jax
 import jax.numpy as jnp
 
 from .._results import RESULTS
-from ..linalg import reduced_solve
 from ..losses import AbstractPiecewise, weighted_compliance
 from ._optimality import judge_piecewise
 from ._types import Options, Problem, Solution
 
 
-def solve_quadratic(problem: Problem, options: Options) -> Solution:
+def solve_quadratic(problem: Problem[AbstractPiecewise], options: Options) -> Solution:
     """Solve `(K + compliance) dual + offset = y`, and `sum(dual) = 0` if there is a free offset.
 
     With the offset as in [CT07, eqs. 7-10]: `rho = M^-1 1`, `v = M^-1 y`, `offset = sum(v) / sum(rho)`,
@@ -21,7 +20,6 @@ def solve_quadratic(problem: Problem, options: Options) -> Solution:
     **Returns:** a `Solution`.
     """
     loss, y, gram = problem.loss, problem.y, problem.gram
-    assert isinstance(loss, AbstractPiecewise)
     dtype = gram.dtype
     counts = problem.weights > 0
     compliance = jnp.where(counts, weighted_compliance(loss, problem.weights, dtype), 1.0)
@@ -30,8 +28,7 @@ def solve_quadratic(problem: Problem, options: Options) -> Solution:
         rights.append(counts.astype(dtype))
 
     def solve(jitter, refinements):
-        return reduced_solve(
-            gram,
+        return gram.reduced_solve(
             counts.astype(dtype),
             compliance,
             *rights,
@@ -40,7 +37,7 @@ def solve_quadratic(problem: Problem, options: Options) -> Solution:
             coarse=True,
         )
 
-    lift = 4 * y.shape[0] * jnp.finfo(dtype).eps * jnp.mean(jnp.diag(gram))
+    lift = 4 * y.shape[0] * jnp.finfo(dtype).eps * jnp.mean(gram.diagonal())
     plain = solve(None, 1)
     # a numerically singular K with next to no noise: the refinement takes the jitter out again
     sound = jnp.all(jnp.isfinite(plain[0]))

@@ -6,19 +6,18 @@ Each example obeys one equation `R_i(dual_i, f_i; hyperparameters) = 0` with `f 
 - a piecewise loss, free example: `f + compliance dual = y - sign(dual) dead_zone`;
 - a piecewise loss, example at a bound: `dual = sign(dual) bound`; without loss: `dual = 0`.
 
-Differentiating them gives a linear system for the change of the dual, of fixed shape and with identity
-rows for the examples that are not free, solved by one Cholesky factorization. Where an example is
-about to change its set (from free to bound, say) the solution has a kink: the derivative is that of the
-set which the solver reports, hence one of the one-sided derivatives.
+The loss knows these equations (`AbstractLoss.optimality`). Differentiating them gives a linear system for
+the change of the dual, of fixed shape and with identity rows for the examples that are not free, solved
+by one Cholesky factorization. Where an example is about to change its set (from free to bound, say) the
+solution has a kink: the derivative is that of the set which the solver reports, hence one of the one-sided
+derivatives.
 """
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..linalg import one_by_one, reduced_solve
-from ..linalg import solve as lapack_solve
-from ..losses import AbstractPiecewise, weighted_bound, weighted_compliance
+from ..linalg import one_by_one
 from ._types import Problem
 
 
@@ -32,6 +31,10 @@ def attach_derivatives(
     """The solution `dual`, `offset` of a problem, as a differentiable function of the problem.
 
     Works forward, in reverse, and again on its own derivative.
+
+    **Arguments:** `problem`; `dual` and `offset`, its solution; `free`, which examples are free.
+
+    **Returns:** the dual coefficients and the offset.
     """
     return dual, offset
 
@@ -42,35 +45,16 @@ def _attach_derivatives_jvp(primals, tangents):
     # the solution itself depends on the problem: so that this rule can be differentiated again
     dual, offset = attach_derivatives(problem, dual, offset, free)
     _, explicit = jax.jvp(lambda p: _equations(p, dual, offset, free), (problem,), (tangents[0],))
-    in_dual, in_latent = _partial_derivatives(problem, dual, offset, free)
+    latent = problem.gram @ dual + offset
+    in_dual, in_latent = problem.loss.optimality_slopes(problem.y, latent, problem.weights, free)
     solve = _solve_definite if problem.loss.is_convex else _solve_general
     return (dual, offset), solve(problem, in_dual, in_latent, explicit)
 
 
 def _equations(problem: Problem, dual, offset, free) -> Float[Array, " n"]:
     """`R_i` of each example, zero at the solution."""
-    loss, y, weights = problem.loss, problem.y, problem.weights
     latent = problem.gram @ dual + offset
-    if not isinstance(loss, AbstractPiecewise):
-        return dual + jnp.where(weights > 0, weights * loss.derivative(y, latent), 0.0)
-    dtype = latent.dtype
-    compliance = weighted_compliance(loss, weights, dtype)
-    if loss.shape().bound is None:
-        held = jnp.zeros_like(dual)
-    else:
-        held = jnp.sign(dual) * weighted_bound(loss, weights, dtype)
-    return jnp.where(free, latent + compliance * dual - loss.target(y, dual), dual - held)
-
-
-def _partial_derivatives(problem: Problem, dual, offset, free):
-    """`dR/ddual` and `dR/df` of each example."""
-    loss, weights = problem.loss, problem.weights
-    if not isinstance(loss, AbstractPiecewise):
-        latent = problem.gram @ dual + offset
-        curvature = jnp.where(weights > 0, weights * loss.curvature(problem.y, latent), 0.0)
-        return jnp.ones_like(curvature), curvature
-    compliance = weighted_compliance(loss, weights, dual.dtype)
-    return jnp.where(free, compliance, 1.0), jnp.where(free, 1.0, 0.0)
+    return problem.loss.optimality(problem.y, latent, dual, problem.weights, free)
 
 
 def _solve_definite(problem: Problem, in_dual, in_latent, explicit):
@@ -80,19 +64,19 @@ def _solve_definite(problem: Problem, in_dual, in_latent, explicit):
     `D + amplitude E = 1`; then `d = -r + E^(1/2) t` and `D + E^(1/2) K E^(1/2)` is positive definite.
     """
     gram = problem.gram
-    amplitude = jnp.mean(jnp.diag(gram))
+    amplitude = jnp.mean(gram.diagonal())
     row = in_dual + amplitude * in_latent
     diagonal, latent_part, right = in_dual / row, in_latent / row, explicit / row
     active = latent_part > 0
     root = jnp.where(active, jnp.sqrt(jnp.where(active, latent_part, 1.0)), 0.0)
-    jitter = 4 * gram.shape[0] * float(jnp.finfo(gram.dtype).eps)
+    jitter = 4 * root.shape[0] * float(jnp.finfo(gram.dtype).eps)
 
     def product(vector):
         return diagonal * vector + root * (gram @ (root * vector))
 
     def reduced(gram, root, diagonal, vector):
         options = {"jitter": jitter, "refinements": 2, "coarse": True}
-        return reduced_solve(gram, root, diagonal, vector, **options)[0]
+        return gram.reduced_solve(root, diagonal, vector, **options)[0]
 
     def solve_product(_, vector):
         # one after the other, or all branches would be run for all members of a batch
@@ -118,10 +102,10 @@ def _solve_definite(problem: Problem, in_dual, in_latent, explicit):
 def _solve_general(problem: Problem, in_dual, in_latent, explicit):
     """The same for negative curvatures: a general factorization of the whole system."""
     gram = problem.gram
-    matrix = jnp.diag(in_dual) + in_latent[:, None] * gram
     if not problem.has_offset:
-        return lapack_solve(matrix, -explicit), jnp.zeros((), gram.dtype)
+        return gram.general_solve(in_dual, in_latent, -explicit), jnp.zeros((), gram.dtype)
     # apart, since a derivative is linear in the first alone
-    change, per_offset = lapack_solve(matrix, -explicit), lapack_solve(matrix, in_latent)
+    change = gram.general_solve(in_dual, in_latent, -explicit)
+    per_offset = gram.general_solve(in_dual, in_latent, in_latent)
     offset_change = jnp.sum(change) / jnp.sum(per_offset)
     return change - offset_change * per_offset, offset_change

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._results import RESULTS
-from ..linalg import reduced_solve
 from ._optimality import Verdict, judge_smooth, sharp_rounding_errors
 from ._types import Options, Problem, Solution, Start
 
@@ -55,8 +54,8 @@ def solve_smooth(problem: Problem, start: Start, options: Options) -> Solution:
         if problem.has_offset:
             rights.append(root)
         # relative to the diagonal, so that rounding errors leave the matrix positive definite
-        diagonal = 1 + 4 * y.shape[0] * epsilon * curvatures * jnp.diag(gram)
-        answer, *rest = reduced_solve(gram, root, diagonal, *rights)
+        diagonal = 1 + 4 * y.shape[0] * epsilon * curvatures * gram.diagonal()
+        answer, *rest = gram.reduced_solve(root, diagonal, *rights)
         change, offset_change = root * answer - residual, jnp.zeros((), dtype)
         if problem.has_offset:
             per_offset = root * rest[0]

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..linalg import sparse_product
 from ..losses import AbstractPiecewise
 from ._types import Options, Problem
 
@@ -40,7 +39,7 @@ def rounding_errors(
     problem: Problem, dual: Float[Array, " n"], offset: Float[Array, ""]
 ) -> Float[Array, " n"]:
     """The rounding error of each latent value `(K dual)_i + offset`, roughly; `|K_ij|^2 <= K_ii K_jj`."""
-    deviations = jnp.sqrt(jnp.maximum(jnp.diag(problem.gram), 0))
+    deviations = jnp.sqrt(jnp.maximum(problem.gram.diagonal(), 0))
     norms = deviations * jnp.sqrt(jnp.sum((deviations * dual) ** 2))
     return _errors_of_sums(norms, dual) + jnp.finfo(dual.dtype).eps * jnp.abs(offset)
 
@@ -49,7 +48,7 @@ def sharp_rounding_errors(
     problem: Problem, dual: Float[Array, " n"], offset: Float[Array, ""]
 ) -> Float[Array, " n"]:
     """The same at the cost of a product: examples far from those with large coefficients have small ones."""
-    norms = jnp.sqrt(sparse_product(problem.gram**2, dual**2))
+    norms = jnp.sqrt(problem.gram.squared_product(dual**2))
     return _errors_of_sums(norms, dual) + jnp.finfo(dual.dtype).eps * jnp.abs(offset)
 
 
@@ -63,7 +62,7 @@ def _errors_of_sums(norms, terms):
 
 
 def judge_piecewise(
-    problem: Problem,
+    problem: Problem[AbstractPiecewise],
     options: Options,
     dual: Float[Array, " n"],
     offset: Float[Array, ""],
@@ -76,7 +75,6 @@ def judge_piecewise(
     make the coefficients sum to zero where the offset is free.
     """
     loss, y, weights = problem.loss, problem.y, problem.weights
-    assert isinstance(loss, AbstractPiecewise)
     residual = jnp.max(loss.violation(y, latent, dual, weights))
     if errors is None:
         errors = rounding_errors(problem, dual, offset)
@@ -112,7 +110,7 @@ def judge_smooth(
     slopes = jnp.where(counts, weights * loss.derivative(y, latent), 0.0)
     curvatures = jnp.where(counts, weights * jnp.abs(loss.curvature(y, latent)), 0.0)
     misfit = beta + slopes
-    steep = curvatures * jnp.diag(problem.gram) > 1
+    steep = curvatures * problem.gram.diagonal() > 1
     flat_misfit = jnp.where(steep, 0.0, misfit)
     smooth = problem.gram @ flat_misfit
     flat_gap = jnp.maximum(flat_misfit @ smooth, 0) / 2
@@ -169,7 +167,10 @@ def primal_objective(problem: Problem, dual, offset, latent) -> Float[Array, ""]
 
 
 def best_offset(
-    problem: Problem, dual: Float[Array, " n"], product: Float[Array, " n"], offset
+    problem: Problem[AbstractPiecewise],
+    dual: Float[Array, " n"],
+    product: Float[Array, " n"],
+    offset,
 ) -> Float[Array, ""]:
     """The offset with the smallest KKT residual for these coefficients; `product` is `K dual`.
 
@@ -177,7 +178,6 @@ def best_offset(
     than a point: then every offset in that range is optimal, and this is its middle.
     """
     loss = problem.loss
-    assert isinstance(loss, AbstractPiecewise)
     low, high = loss.latent_range(problem.y, dual, problem.weights)
     low, high = jnp.max(low - product), jnp.min(high - product)
     return jnp.where(jnp.isfinite(low) & jnp.isfinite(high), low / 2 + high / 2, offset)

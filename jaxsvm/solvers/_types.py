@@ -1,25 +1,28 @@
 """What a solver is given and what it gives back."""
 
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from ..gram import AbstractGram
 from ..losses import AbstractLoss
 
+Loss = TypeVar("Loss", bound=AbstractLoss, covariant=True)
 
-class Problem(eqx.Module):
+
+class Problem(eqx.Module, Generic[Loss]):
     """Minimize `sum_i weights_i L(y_i, f_i) + 1/2 f' K^-1 f`, with `f = K dual + offset`.
 
-    `gram` is K, `y` and `weights` are of the examples, `loss` is L, `has_offset` tells whether the offset is
-    free or zero.
+    `gram` stands for K, `y` and `weights` are of the examples, `loss` is L, `has_offset` says whether the
+    offset is free or zero.
     """
 
-    gram: Float[Array, "n n"]
+    gram: AbstractGram
     y: Float[Array, " n"]
     weights: Float[Array, " n"]
-    loss: AbstractLoss
+    loss: Loss
     has_offset: bool = eqx.field(static=True)
 
 

@@ -16,6 +16,7 @@ from jaxsvm.criteria._cross_validation import CrossValidation
 from jaxsvm.criteria._leave_one_out import LeaveOneOut
 from jaxsvm.criteria._linear_response import LinearResponse, linear_response
 from jaxsvm.criteria._span import Span
+from jaxsvm.gram import DenseGram, exact_gram
 from jaxsvm.solvers import Start
 
 N = 40
@@ -78,7 +79,7 @@ def test_leave_one_out_counts_errors(retrained):
 def test_linear_response_is_retraining_where_the_groups_stay(loss, offset, retrained):
     expected, unchanged = retrained(loss, offset)
     fitted = jsvm.fit(machine(loss, offset), X, Y, weights=WEIGHTS)
-    left_out = np.asarray(jax.jit(linear_response)(GRAM, fitted))
+    left_out = np.asarray(jax.jit(linear_response)(DenseGram(jnp.asarray(GRAM)), fitted))
     groups = np.asarray(fitted.group)
     for group in (0, 1, 2) if loss is losses.Hinge else (0, 1):
         chosen = unchanged & (groups == group)
@@ -115,7 +116,7 @@ def test_linear_response_of_singular_matrices(offset):
     for kernel, C in ((KERNEL, 100.0), (kernels.Linear() + kernels.Constant(0.5), 0.1)):
         model = jsvm.KernelMachine(kernel, losses.Hinge(C), offset=offset)
         fitted = jsvm.fit(model, x, y)
-        gram = kernel.matrix(fitted.x, fitted.x, same=True)
+        gram = exact_gram(kernel, fitted.x)
         left_out = np.asarray(linear_response(gram, fitted))
         twins_free = np.asarray(fitted.free[:20] & fitted.free[20:])
         if C == 100.0:
@@ -134,7 +135,9 @@ def test_linear_response_of_an_offset_that_nothing_free_determines():
     fitted = jsvm.fit(model, X, labels)
     assert not fitted.free.any()
     expected = np.asarray(fitted.latent) - np.asarray(fitted.dual) * np.diag(GRAM)
-    np.testing.assert_allclose(linear_response(jnp.asarray(GRAM), fitted), expected, atol=1e-12)
+    np.testing.assert_allclose(
+        linear_response(DenseGram(jnp.asarray(GRAM)), fitted), expected, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("offset", [False, True])
@@ -147,7 +150,7 @@ def test_linear_response_of_least_squares_is_exact(offset):
 @pytest.mark.parametrize("offset", [False, True])
 def test_span(offset):
     fitted = jsvm.fit(machine(losses.SquaredHinge, offset), X, Y, weights=WEIGHTS)
-    alpha, gram = Y * np.asarray(fitted.dual), jnp.asarray(GRAM)
+    alpha, gram = Y * np.asarray(fitted.dual), DenseGram(jnp.asarray(GRAM))
     assert (alpha == 0).any()
     for c1, c2, eta in ((5.0, 0.0, 1.0), (2.0, 0.5, 1e-2)):
         expected = reference.smoothed_span_estimate(GRAM, alpha, C, c1, c2, eta, offset, WEIGHTS)
@@ -264,7 +267,7 @@ def test_gradients(loss, offset):
 
     def values(v):
         model = unravel(v)
-        gram = model.kernel.matrix(x, x, same=True)
+        gram = exact_gram(model.kernel, x)
         fitted = fit_gram(model, gram, x, y, weights)
         return jnp.stack([criterion.score(gram, fitted) for criterion in of_fit])
 
@@ -290,7 +293,10 @@ def test_second_derivatives():
     @jax.jit
     def slopes(t):
         def value(criterion):
-            return jax.grad(lambda s: criterion.score(jnp.asarray(GRAM) + s * change, fitted))
+            def score(s):
+                return criterion.score(DenseGram(jnp.asarray(GRAM) + s * change), fitted)
+
+            return jax.grad(score)
 
         return jnp.stack([value(c)(t) for c in (Span(), LinearResponse("smooth"))])
 
@@ -339,7 +345,8 @@ def test_float32():
             (losses.Hinge, LinearResponse(probe)),
         ):
             fitted = jsvm.fit(jsvm.KernelMachine(kernel, loss(C)), X, Y, weights=WEIGHTS)
-            answers.append(criterion.score(jnp.asarray(GRAM, fitted.dual.dtype), fitted))
+            gram = DenseGram(jnp.asarray(GRAM, fitted.dual.dtype))
+            answers.append(criterion.score(gram, fitted))
         return answers
 
     with jax.enable_x64(False):

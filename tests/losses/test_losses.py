@@ -12,7 +12,7 @@ from reference_losses import CASES, CLASSES, CS, LABELS, NOISES, compiled, grid,
 from scipy import special, stats
 
 from jaxsvm import losses
-from jaxsvm.losses._piecewise import weighted_bound, weighted_compliance
+from jaxsvm.losses import weighted_bound, weighted_compliance
 
 EPS = np.finfo(float).eps
 SMOOTH = ["logistic", "probit", "flip-noise", "trigonometric"]

@@ -10,6 +10,7 @@ import reference
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
 
 import jaxsvm as jsvm
+from jaxsvm.gram import DenseGram
 from jaxsvm.solvers import Options, Problem, Start, solve
 
 N = 60  # the same everywhere, so that each loss is compiled once
@@ -29,7 +30,7 @@ def data():
 @partial(jax.jit, static_argnames="offset")
 def run(gram, y, loss, offset=False, init=None):
     start = Start(jnp.zeros_like(y) if init is None else init, jnp.zeros((), y.dtype))
-    problem = Problem(gram, y, jnp.ones_like(y), loss, offset)
+    problem = Problem(DenseGram(gram), y, jnp.ones_like(y), loss, offset)
     return solve(problem, start, Options(), warm=init is not None)
 
 

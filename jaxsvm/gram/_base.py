@@ -1,0 +1,163 @@
+"""What solvers and criteria see of a kernel matrix."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import Array, Bool, Float, Int
+
+
+class AbstractGram(eqx.Module):
+    """The symmetric, positive semi-definite matrix K of the covariances of n examples.
+
+    Solvers and criteria know K by these operations alone, whatever its representation. All of them are
+    differentiable with respect to K, except `sparse_product`, `squared_product` and `reduced_solve`, which
+    solvers use: they need not have derivatives in reverse mode.
+    """
+
+    @property
+    @abc.abstractmethod
+    def dtype(self) -> Any:
+        """The type of the numbers."""
+
+    @abc.abstractmethod
+    def diagonal(self) -> Float[Array, " n"]:
+        """The variances `K_ii`."""
+
+    @abc.abstractmethod
+    def row(self, place: Int[Array, ""]) -> Float[Array, " n"]:
+        """The covariances of one example with all.
+
+        **Arguments:** `place`, which example.
+
+        **Returns:** a vector.
+        """
+
+    @abc.abstractmethod
+    def product(self, vector: Float[Array, " n"]) -> Float[Array, " n"]:
+        """`K vector`, also written `gram @ vector`.
+
+        **Arguments:** `vector`, one number for each example.
+
+        **Returns:** a vector.
+        """
+
+    def __matmul__(self, vector: Float[Array, " n"]) -> Float[Array, " n"]:
+        return self.product(vector)
+
+    @abc.abstractmethod
+    def sparse_product(self, vector: Float[Array, " n"]) -> Float[Array, " n"]:
+        """`K vector` for a vector of which most entries may be zero.
+
+        **Arguments:** `vector`, one number for each example.
+
+        **Returns:** a vector.
+        """
+
+    @abc.abstractmethod
+    def squared_product(self, vector: Float[Array, " n"]) -> Float[Array, " n"]:
+        """`sum_j K_ij^2 vector_j` for a vector of which most entries may be zero.
+
+        **Arguments:** `vector`, one number for each example.
+
+        **Returns:** a vector.
+        """
+
+    @abc.abstractmethod
+    def reduced_solve(
+        self,
+        scale: Float[Array, " n"],
+        diagonal: Float[Array, " n"],
+        *rights: Float[Array, " n"],
+        jitter: Float[Array, ""] | float | None = None,
+        refinements: int = 0,
+        coarse: bool = False,
+    ) -> tuple[Float[Array, " n"], ...]:
+        """Solve `(diag(diagonal) + diag(scale) K diag(scale)) t = right` for examples with a positive scale.
+
+        **Arguments:** `scale`, zero for examples that take no part; `diagonal`, positive; `rights`, one or
+        more right-hand sides; `jitter`, added to the diagonal of what is factorized; `refinements`,
+        steps of iterative refinement; `coarse`, whether to compile less at the price of solving more slowly.
+
+        **Returns:** one `t` for each right-hand side, zero for examples that take no part, NaN where
+        the matrix is not positive definite.
+        """
+
+    @abc.abstractmethod
+    def general_solve(
+        self, diagonal: Float[Array, " n"], scale: Float[Array, " n"], right: Float[Array, " n"]
+    ) -> Float[Array, " n"]:
+        """`(diag(diagonal) + diag(scale) K)^-1 right`, for scales of any sign.
+
+        **Arguments:** `diagonal`, `scale`, one number for each example; `right`, the right-hand side.
+
+        **Returns:** a vector.
+        """
+
+    @abc.abstractmethod
+    def log_determinant(
+        self, curvature: Float[Array, " n"], definite: bool = True
+    ) -> Float[Array, ""]:
+        """`ln det(I + diag(curvature) K)`.
+
+        **Arguments:** `curvature`, one number for each example, most of which may be zero; `definite`,
+        whether none is negative.
+
+        **Returns:** a number; NaN where the determinant is not positive.
+        """
+
+    @abc.abstractmethod
+    def inverse_diagonal(
+        self,
+        scale: Float[Array, " n"],
+        diagonal: Float[Array, " n"],
+        border: Float[Array, " n"] | None = None,
+    ) -> Float[Array, " n"]:
+        """The diagonal of `M^-1`, `M = diag(scale) K diag(scale) + diag(diagonal)`.
+
+        With a border, the first n entries of the diagonal of `[[M, border], [border', 0]]^-1`.
+
+        **Arguments:** `scale`, one number for each example; `diagonal`, positive; `border`, not zero, or
+        None for none.
+
+        **Returns:** a vector; NaN where M is not positive definite.
+        """
+
+    @abc.abstractmethod
+    def solve_and_inverse_diagonal(
+        self, diagonal: Float[Array, " n"], right: Float[Array, " n"], has_offset: bool
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """`P right` and the diagonal of P, by one factorization for both.
+
+        P is `M^-1` with `M = K + diag(diagonal)`, or with an offset the n x n block of
+        `[[M, 1], [1', 0]]^-1`.
+
+        **Arguments:** `diagonal`, positive; `right`, the right-hand side; `has_offset`, whether the answer
+        is to sum to zero.
+
+        **Returns:** two vectors; NaN where M is not positive definite.
+        """
+
+    @abc.abstractmethod
+    def squared_spans(
+        self, diagonal: Float[Array, " n"], free: Bool[Array, " n"], has_offset: bool
+    ) -> Float[Array, " n"]:
+        """`S_i^2`, the least `l' (K + diag(diagonal)) l` with `l_i = 1` and `l_j = 0` unless j is i or free.
+
+        **Arguments:** `diagonal`, zero or positive; `free`, which examples are free; `has_offset`, whether
+        the entries of `l` sum to zero.
+
+        **Returns:** one number for each example.
+        """
+
+    @abc.abstractmethod
+    def is_finite(self) -> Bool[Array, ""]:
+        """Whether K has no infinity and no NaN."""
+
+    @abc.abstractmethod
+    def is_covariance(self) -> Bool[Array, ""]:
+        """Whether K is symmetric and positive semi-definite but for rounding errors."""
+
+    @abc.abstractmethod
+    def dense(self) -> Float[Array, "n n"]:
+        """K as an array: the last resort, where no other operation will do."""

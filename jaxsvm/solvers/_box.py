@@ -1,0 +1,99 @@
+"""The dual of a piecewise loss: the box of its coefficients, and the sizes of everything in it."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ..losses import AbstractPiecewise, weighted_bound, weighted_compliance
+from ._optimality import latent_size
+from ._types import Problem
+
+
+class Box(NamedTuple):
+    """What does not change while the dual of a problem is solved.
+
+    Each example has a `compliance`, a `bound` of its coefficient's magnitude, the ends `lower` and `upper` of
+    the coefficient's interval, and a `reach`: the coefficient that it can have, or needs. `stiffest` is the
+    least compliance, `size` that of latent values, `amplitude` the mean variance. `offset_variance` leaves
+    an offset free, also for the lightest example; `smallest_step` keeps factorizations sound.
+    """
+
+    problem: Problem[AbstractPiecewise]
+    compliance: Float[Array, " n"]
+    stiffest: Float[Array, ""]
+    bound: Float[Array, " n"]
+    lower: Float[Array, " n"]
+    upper: Float[Array, " n"]
+    reach: Float[Array, " n"]
+    size: Float[Array, ""]
+    amplitude: Float[Array, ""]
+    offset_variance: Float[Array, ""]
+    smallest_step: Float[Array, ""]
+
+
+def box_of(problem: Problem[AbstractPiecewise]) -> Box:
+    """The box of a problem."""
+    loss, y, weights, gram = problem.loss, problem.y, problem.weights, problem.gram
+    dtype = gram.dtype
+    epsilon = jnp.finfo(dtype).eps
+    examples = y.shape[0]
+    variances = gram.diagonal()
+    amplitude = jnp.maximum(jnp.mean(variances), jnp.finfo(dtype).tiny / epsilon)
+    compliance = weighted_compliance(loss, weights, dtype)
+    bound = weighted_bound(loss, weights, dtype)
+    lower = -bound if loss.is_two_sided else jnp.minimum(0, y * bound)
+    upper = bound if loss.is_two_sided else jnp.maximum(0, y * bound)
+    size = latent_size(problem)
+    reach = jnp.minimum(bound, size / (amplitude + compliance))
+    smallest = jnp.min(jnp.where(reach > 0, reach, jnp.inf))
+    return Box(
+        problem=problem,
+        compliance=compliance,
+        stiffest=jnp.min(compliance),
+        bound=bound,
+        lower=lower,
+        upper=upper,
+        reach=reach,
+        size=size,
+        amplitude=amplitude,
+        offset_variance=jnp.maximum(amplitude, size / smallest),
+        smallest_step=4 * max(examples, 64) * epsilon * amplitude,
+    )
+
+
+def next_step(box: Box, step, floor) -> Float[Array, ""]:
+    """A proximal step that is at least `floor`, or zero where the loss's own compliance is enough."""
+    step = jnp.maximum(step, floor)
+    # where the loss's own compliance is larger than the step, the step is not needed
+    return jnp.where(box.stiffest >= 10 * step, 0.0, step).astype(box.bound.dtype)
+
+
+def is_free(box: Box, beta: Float[Array, " n"]) -> Bool[Array, " n"]:
+    """Which coefficients are inside their intervals."""
+    magnitude = jnp.abs(beta)
+    inside = magnitude < box.bound
+    return inside & (magnitude > 0) if box.problem.loss.has_flat_zone else inside
+
+
+def balanced(dual, free) -> Float[Array, " n"]:
+    """Coefficients that nearly sum to zero made to do so, by shrinking the free ones of one sign."""
+    excess = jnp.sum(dual)
+    side = free & (dual * excess > 0)
+    on_side = jnp.sum(jnp.where(side, jnp.abs(dual), 0.0))
+    share = jnp.abs(excess) / jnp.where(on_side > 0, on_side, 1.0)
+    return jnp.where(side & (share < 0.01), dual * (1 - share), dual)
+
+
+def to_new_bounds(dual, bound) -> Float[Array, " n"]:
+    """Scale a solution for bounds that changed a little, as one can tell from several examples being there.
+
+    Latent values scale too, by that little; they would change much more if only the examples at their
+    bounds were moved.
+    """
+    ratio = jnp.where(bound > 0, jnp.abs(dual) / jnp.where(bound > 0, bound, 1.0), 0.0)
+    largest = jnp.max(ratio)
+    held = ratio >= largest * (1 - 64 * jnp.finfo(dual.dtype).eps)
+    scaled = jnp.where(held, jnp.sign(dual) * bound, dual / largest)
+    changed = (largest > 0.5) & (largest < 2) & (jnp.sum(held) > 2)
+    return jnp.where(changed, scaled, dual)
