@@ -15,6 +15,7 @@ from ._errors import as_inputs, as_points, as_targets, as_weights, is_traced
 from ._machine import KernelMachine
 from ._options import check_count, check_number
 from ._parameters import unfreeze
+from ._predictor import AbstractPointEstimate, Examples
 from ._programs import jit
 from ._results import RESULTS, raise_on_failure
 from .gram import AbstractGram, exact_gram
@@ -39,7 +40,7 @@ class Stats(eqx.Module):
     objective: Float[Array, ""]
 
 
-class Fit(eqx.Module):
+class Fit(AbstractPointEstimate):
     """The MAP solution of a kernel machine: `f(x) = sum_i dual_i k(x, x_i) + offset`.
 
     `dual` and `latent` (the values `f(x_i)`) are differentiable functions of model and data. `result`
@@ -47,6 +48,8 @@ class Fit(eqx.Module):
     non-support (0), free (1: marginal, their dual coefficient inside its bounds) or bound (2). In a
     regression with the soft insensitive loss these are the off-bound and on-bound support vectors.
     `model`, `x`, `y` and `weights` are what was fitted; `offset` is zero for a model without one.
+
+    A fit is a point estimate: error bars, probabilities and intervals have `jaxsvm.laplace(fit)`.
     """
 
     model: KernelMachine
@@ -70,14 +73,15 @@ class Fit(eqx.Module):
         points = as_points(x, self.x)
         return decide(unfreeze(self.model.kernel), self.x, self.dual, self.offset, points)
 
-    def predict(self, x: Any) -> Float[Array, " m"]:
-        """Labels -1 and +1 of new points, or for a regression loss their targets.
+    @property
+    def loss(self) -> AbstractLoss:
+        """The loss of the machine."""
+        return self.model.loss
 
-        **Arguments:** `x`, a matrix with one row for each point.
-
-        **Returns:** one label or target for each point.
-        """
-        return as_predictions(self.model.loss, self.decision(x))
+    @property
+    def examples(self) -> Examples:
+        """The data of the fit."""
+        return Examples(self.x, self.y, self.weights)
 
     @property
     def support(self) -> Bool[Array, " n"]:
@@ -110,14 +114,6 @@ def decide(
 ) -> Float[Array, " m"]:
     """The latent function of a fit at points that have been checked, as one program."""
     return kernel.matrix(points, known, same=False) @ dual + offset
-
-
-def as_predictions(loss: AbstractLoss, latent: Float[Array, " m"]) -> Float[Array, " m"]:
-    """Labels -1 and +1 of latent values, or for a regression loss the values; NaN stays NaN."""
-    if not loss.is_classifier:
-        return latent
-    labels = jnp.where(latent >= 0, 1.0, -1.0).astype(latent.dtype)
-    return jnp.where(jnp.isnan(latent), latent, labels)
 
 
 def fit(

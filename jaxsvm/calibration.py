@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._errors import plain, require_unmasked
-from .posteriors import AbstractPredictive
+from .posteriors import AbstractPosterior
 
 
 class Reliability(NamedTuple):
@@ -121,7 +121,7 @@ def expected_calibration_error(y: Any, p: Any, bins: int = 10) -> float:
     return float(np.nansum(counts * np.abs(frequency - prediction)) / counts.sum())
 
 
-def coverage(posterior: AbstractPredictive, x: Any, y: Any, levels: Any = None) -> Coverage:
+def coverage(posterior: AbstractPosterior, x: Any, y: Any, levels: Any = None) -> Coverage:
     """The share of new targets inside the central interval of each level, which should equal the level.
 
     A target is inside where `|2 F(y) - 1| <= level`, with F its cumulative predictive probability: the
@@ -152,14 +152,14 @@ def coverage(posterior: AbstractPredictive, x: Any, y: Any, levels: Any = None) 
     return Coverage(chosen, inside / count, np.sqrt(smoothed * (1 - smoothed) / count))
 
 
-def as_posterior(posterior: Any) -> AbstractPredictive:
-    """The posterior itself, if it can predict targets with error bars; else a `TypeError`.
+def as_posterior(posterior: Any) -> AbstractPosterior:
+    """The posterior itself, if it is one; else a `TypeError`.
 
     **Arguments:** `posterior`, from `jaxsvm.laplace` or `jaxsvm.sample`.
 
     **Returns:** the same.
     """
-    if not isinstance(posterior, AbstractPredictive):
+    if not isinstance(posterior, AbstractPosterior):
         raise TypeError(
             "`posterior` must be what `jaxsvm.laplace` or `jaxsvm.sample` gave back, not a "
             f"{type(posterior).__name__}"

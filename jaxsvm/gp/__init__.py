@@ -8,11 +8,11 @@ A Gaussian process classifier is a `KernelMachine`: its kernel is the covariance
 `found.model`, whose posterior these functions make; its `fit()` is the posterior mode.
 """
 
+from ..posteriors import LeftOut as LeftOut
 from ._expectation_propagation import ExpectationPropagation as ExpectationPropagation
 from ._expectation_propagation import ExpectationPropagationFit as ExpectationPropagationFit
 from ._expectation_propagation import expectation_propagation as expectation_propagation
 from ._laplace import Laplace as Laplace
-from ._laplace import LaplaceFit as LaplaceFit
 from ._laplace import laplace as laplace
 from ._leave_one_out import AbstractLeftOut as AbstractLeftOut
 from ._leave_one_out import ExpectationPropagationLeftOut as ExpectationPropagationLeftOut
@@ -20,6 +20,5 @@ from ._leave_one_out import LaplaceLeftOut as LaplaceLeftOut
 from ._leave_one_out import NaiveMeanField as NaiveMeanField
 from ._mean_field import MeanFieldFit as MeanFieldFit
 from ._mean_field import mean_field as mean_field
-from ._posterior import AbstractGaussianPosterior as AbstractGaussianPosterior
-from ._posterior import LeftOut as LeftOut
+from ._posterior import AbstractResponsePosterior as AbstractResponsePosterior
 from ._sites import Sites as Sites

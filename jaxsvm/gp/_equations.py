@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._results import RESULTS
 from ..linalg import one_by_one, solve_response
 from ..losses import AbstractLoss
-from ._averages import Average, averaged
+from ..posteriors import Average, averaged
 
 _FIRST_RATE = 0.05  # of Table 8.1
 _SHORTEST = 1e-4  # a Newton step that must be cut down to less is no good

@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from .._fit import as_data
 from .._machine import KernelMachine
@@ -15,20 +15,15 @@ from .._programs import jit
 from .._results import RESULTS
 from ..criteria import AbstractCriterion, evaluation
 from ..linalg import laplace_log_determinant, response
-from ._averages import check_likelihood
-from ._posterior import (
-    AbstractGaussianPosterior,
-    LeftOut,
-    check_offset,
-    check_tolerance,
-    raise_if_failed,
-)
+from ..posteriors import LeftOut
+from ._checks import check_likelihood, check_offset, check_tolerance
+from ._posterior import AbstractResponsePosterior, raise_if_failed
 from ._sites import Marginals, Matching, Sites, attach_derivatives, default_tolerance, find_sites
 
 _MAX_ITERATIONS = 1000
 
 
-class ExpectationPropagationFit(AbstractGaussianPosterior):
+class ExpectationPropagationFit(AbstractResponsePosterior):
     """The posterior of expectation propagation, made by `jaxsvm.gp.expectation_propagation`.
 
     `sites` are the Gaussians that stand for the likelihoods, `log_evidence` is `ln Z_EP`, both
@@ -36,6 +31,18 @@ class ExpectationPropagationFit(AbstractGaussianPosterior):
     reached. `left_out` are the cavities.
     """
 
+    model: KernelMachine
+    x: Float[Array, "n d"]
+    y: Float[Array, " n"]
+    weights: Float[Array, " n"]
+    dual: Float[Array, " n"]
+    mean: Float[Array, " n"]
+    variance: Float[Array, " n"]
+    response: Float[Array, "n n"]
+    left_out: LeftOut
+    result: Int[Array, ""]
+    iterations: Int[Array, ""]
+    residual: Float[Array, ""]
     sites: Sites
     log_evidence: Float[Array, ""]
 

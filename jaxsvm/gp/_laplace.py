@@ -1,10 +1,10 @@
 """Laplace's approximation in Gaussian process classification: that of the library, under one roof."""
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from .._fit import Fit, as_data, fit
 from .._machine import KernelMachine
@@ -13,15 +13,9 @@ from .._programs import jit
 from ..criteria import AbstractFitCriterion, LaplaceEvidence, evaluation
 from ..gram import DenseGram
 from ..linalg import cavity_variances, response
-from ..posteriors import laplace as around_mode
-from ._averages import averaged, check_likelihood
-from ._posterior import (
-    AbstractGaussianPosterior,
-    LeftOut,
-    check_offset,
-    raise_if_failed,
-    variances,
-)
+from ..posteriors import LaplacePosterior, LeftOut, around, averaged, require_maximum
+from ._checks import check_likelihood, check_offset
+from ._posterior import variances
 
 _EVIDENCE = LaplaceEvidence()
 
@@ -46,28 +40,15 @@ class Laplace(AbstractFitCriterion):
         return _EVIDENCE.score(gram, fit)
 
 
-class LaplaceFit(AbstractGaussianPosterior):
-    """The posterior by Laplace's approximation, made by `jaxsvm.gp.laplace`: a Gaussian around the mode.
-
-    `fit` is the mode, `curvature` holds the second derivatives of the losses there, `log_evidence` is minus
-    the criterion `jaxsvm.gp.Laplace`; all fields but `result` and how it was reached are differentiable
-    functions of model and data. `left_out` is one Newton step from the mode for each example, the
-    predictions that `jaxsvm.gp.LaplaceLeftOut` scores.
-    """
-
-    fit: Fit
-    curvature: Float[Array, " n"]
-    log_evidence: Float[Array, ""]
-
-
 def laplace(
     model: KernelMachine, x: Any, y: Any, *, throw: bool = True, **options: Any
-) -> LaplaceFit:
+) -> LaplacePosterior:
     """Approximate the posterior of a Gaussian process classifier by a Gaussian around its mode.
 
-    Rasmussen and Williams, "Gaussian Processes for Machine Learning", sec. 3.4. For other losses, error bars
-    of a regression, and a posterior with the examples of no curvature left out there is
-    `jaxsvm.laplace(jaxsvm.fit(model, x, y))`.
+    Rasmussen and Williams, "Gaussian Processes for Machine Learning", sec. 3.4. It is
+    `jaxsvm.laplace(jaxsvm.fit(model, x, y))`, which also serves other losses, with two things more: the
+    logarithm of the evidence, and what is predicted of each example from the others, by one Newton step
+    from the mode: the predictions that `jaxsvm.gp.LaplaceLeftOut` scores.
 
     **Arguments:**
 
@@ -77,7 +58,8 @@ def laplace(
       `result`.
     - `options`: as for `jaxsvm.fit`: `weights`, `init`, `tolerance`, `max_iterations`.
 
-    **Returns:** a `LaplaceFit`, differentiable under jit, grad and vmap.
+    **Returns:** a `LaplacePosterior` with `log_evidence` and `left_out`, differentiable under jit, grad and
+    vmap.
 
     **Example:**
 
@@ -90,11 +72,18 @@ def laplace(
     x, y, _ = as_data(model, x, y, None)
     check_laplace(model)
     fitted = fit(model, x, y, throw=throw, **options)
-    if throw and not model.loss.is_convex:
-        around_mode(fitted)  # raises where the curvature is not positive
-    found = _laplace(dataclasses.replace(fitted, model=unfreeze(model)))
-    found = dataclasses.replace(found, model=model, fit=fitted)
-    return raise_if_failed(found, throw)
+    quality = _quality(dataclasses.replace(fitted, model=unfreeze(model)))
+    posterior = around(dataclasses.replace(fitted, result=quality.result), _EVIDENCE)
+    posterior = dataclasses.replace(
+        posterior, log_evidence=quality.log_evidence, left_out=quality.left_out
+    )
+    return require_maximum(posterior) if throw else posterior
+
+
+class _Quality(NamedTuple):
+    log_evidence: Float[Array, ""]
+    left_out: LeftOut
+    result: Int[Array, ""]
 
 
 def left_out_of_fit(
@@ -120,29 +109,12 @@ def left_out_of_fit(
 
 
 @jit
-def _laplace(fit: Fit) -> LaplaceFit:
+def _quality(fit: Fit) -> _Quality:
     gram = fit.model.kernel.matrix(fit.x, fit.x, same=True)
-    curvature = _EVIDENCE.curvature(fit)
-    matrix = response(gram, curvature, fit.model.loss.is_convex)
-    variance = variances(gram, matrix)
+    matrix = response(gram, _EVIDENCE.curvature(fit), fit.model.loss.is_convex)
+    left_out = left_out_of_fit(gram, fit, variances(gram, matrix))
     score, result, _ = evaluation(_EVIDENCE.score(DenseGram(gram), fit), fit.result, None)
-    return LaplaceFit(
-        model=fit.model,
-        x=fit.x,
-        y=fit.y,
-        weights=fit.weights,
-        dual=fit.dual,
-        mean=fit.latent,
-        variance=variance,
-        response=matrix,
-        left_out=left_out_of_fit(gram, fit, variance),
-        result=result,
-        iterations=fit.stats.iterations,
-        residual=fit.stats.kkt_residual,
-        fit=fit,
-        curvature=curvature,
-        log_evidence=-score,
-    )
+    return _Quality(-score, left_out, result)
 
 
 def check_laplace(model: KernelMachine) -> None:

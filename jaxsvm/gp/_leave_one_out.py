@@ -12,10 +12,10 @@ from jaxtyping import Array, Float, Int
 from .._fit import fit_gram
 from ..criteria import AbstractCriterion, evaluation, mean, memory_of, scores
 from ..gram import DenseGram
+from ..posteriors import LeftOut
 from ._expectation_propagation import check_sites, left_out_of_sites, solve_sites
 from ._laplace import check_laplace, left_out_of_fit
 from ._mean_field import check_mean_field, left_out_of, solve_mean_field
-from ._posterior import LeftOut
 
 _SCORES = ("error", "probability", "log")
 

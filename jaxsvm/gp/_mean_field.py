@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from .._fit import as_data
 from .._machine import KernelMachine
@@ -15,21 +15,15 @@ from .._parameters import unfreeze
 from .._programs import jit
 from .._results import RESULTS
 from ..linalg import cavity_variances, response
-from ._averages import averaged, check_likelihood
+from ..posteriors import LeftOut, averaged
+from ._checks import check_likelihood, check_offset, check_tolerance
 from ._equations import Equations, attach_derivatives, default_tolerance, solve_equations
-from ._posterior import (
-    AbstractGaussianPosterior,
-    LeftOut,
-    check_offset,
-    check_tolerance,
-    raise_if_failed,
-    variances,
-)
+from ._posterior import AbstractResponsePosterior, raise_if_failed, variances
 
 _MAX_ITERATIONS = {"newton": 200, "adaptive": 50_000}
 
 
-class MeanFieldFit(AbstractGaussianPosterior):
+class MeanFieldFit(AbstractResponsePosterior):
     """The naive mean field posterior of a Gaussian process classifier, made by `jaxsvm.gp.mean_field`.
 
     `dual = weights y alpha`; all fields but `result` and how it was reached are differentiable
@@ -38,6 +32,19 @@ class MeanFieldFit(AbstractGaussianPosterior):
     input noise in the likelihood, `mean` is that of f alone; the paper's `<f_i>`, of the noisy process,
     is `mean + noise_variance dual`.
     """
+
+    model: KernelMachine
+    x: Float[Array, "n d"]
+    y: Float[Array, " n"]
+    weights: Float[Array, " n"]
+    dual: Float[Array, " n"]
+    mean: Float[Array, " n"]
+    variance: Float[Array, " n"]
+    response: Float[Array, "n n"]
+    left_out: LeftOut
+    result: Int[Array, ""]
+    iterations: Int[Array, ""]
+    residual: Float[Array, ""]
 
     @property
     def alpha(self) -> Float[Array, " n"]:

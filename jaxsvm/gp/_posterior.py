@@ -1,36 +1,24 @@
 """A Gaussian posterior of the latent function: what mean field and expectation propagation give back."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._errors import as_points, is_traced
-from .._fit import as_predictions
+from .._errors import as_points
+from .._fit import decide
 from .._machine import KernelMachine
 from .._parameters import unfreeze
 from .._programs import jit
 from .._results import RESULTS, raise_on_failure
 from .._roots import safe_root
-from ._averages import averaged
+from ..losses import AbstractLoss
+from ..posteriors import AbstractGaussianPosterior, Examples, LeftOut
 
 
-class LeftOut(NamedTuple):
-    """What is predicted of each example from all the others.
-
-    `mean` and `variance` of its latent value, and `log_probability`, the logarithm of the probability of
-    its label.
-    """
-
-    mean: Float[Array, " n"]
-    variance: Float[Array, " n"]
-    log_probability: Float[Array, " n"]
-
-
-class AbstractGaussianPosterior(eqx.Module):
+class AbstractResponsePosterior(AbstractGaussianPosterior):
     """The latent function as a Gaussian process, of which each example has been a noisy measurement.
 
     Its mean is `sum_i dual_i k(x, x_i)`, its variance `k(x, x) - k' response k` with k the covariances of x
@@ -40,18 +28,33 @@ class AbstractGaussianPosterior(eqx.Module):
     and `weights` are whose posterior it is.
     """
 
-    model: KernelMachine
-    x: Float[Array, "n d"]
-    y: Float[Array, " n"]
-    weights: Float[Array, " n"]
-    dual: Float[Array, " n"]
-    mean: Float[Array, " n"]
-    variance: Float[Array, " n"]
-    response: Float[Array, "n n"]
-    left_out: LeftOut
-    result: Int[Array, ""]
-    iterations: Int[Array, ""]
-    residual: Float[Array, ""]
+    model: eqx.AbstractVar[KernelMachine]
+    x: eqx.AbstractVar[Float[Array, "n d"]]
+    y: eqx.AbstractVar[Float[Array, " n"]]
+    weights: eqx.AbstractVar[Float[Array, " n"]]
+    dual: eqx.AbstractVar[Float[Array, " n"]]
+    mean: eqx.AbstractVar[Float[Array, " n"]]
+    variance: eqx.AbstractVar[Float[Array, " n"]]
+    response: eqx.AbstractVar[Float[Array, "n n"]]
+    left_out: eqx.AbstractVar[LeftOut]
+    result: eqx.AbstractVar[Int[Array, ""]]
+    iterations: eqx.AbstractVar[Int[Array, ""]]
+    residual: eqx.AbstractVar[Float[Array, ""]]
+
+    @property
+    def loss(self) -> AbstractLoss:
+        """The likelihood of the labels."""
+        return self.model.loss
+
+    @property
+    def examples(self) -> Examples:
+        """The data whose posterior it is."""
+        return Examples(self.x, self.y, self.weights)
+
+    @property
+    def message(self) -> str:
+        """What `result` means; for a batch, the meaning of its worst member."""
+        return RESULTS(int(np.max(np.asarray(self.result)))).message
 
     def decision(self, x: Any) -> Float[Array, " m"]:
         """The posterior mean of the latent function at new points.
@@ -60,62 +63,30 @@ class AbstractGaussianPosterior(eqx.Module):
 
         **Returns:** one value for each point.
         """
-        return self.latent(x)[0]
+        kernel, known, points, _ = self._parts(x)
+        return decide(kernel, known, self.dual, jnp.zeros((), known.dtype), points)
 
-    def latent(self, x: Any) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
-        """Mean and standard deviation of the latent function at new points.
+    def deviation(self, x: Any) -> Float[Array, " m"]:
+        """The standard deviation of the latent function at new points.
 
         **Arguments:** `x`, a matrix with one row for each point.
 
-        **Returns:** two vectors, one entry for each point.
+        **Returns:** one standard deviation for each point.
         """
+        return _deviation(*self._parts(x))
+
+    def covariance(self, x: Any) -> Float[Array, "m m"]:
+        """The covariance of the latent function between new points.
+
+        **Arguments:** `x`, a matrix with one row for each point.
+
+        **Returns:** a symmetric matrix.
+        """
+        return _covariance(*self._parts(x))
+
+    def _parts(self, x):
         points = as_points(x, self.x).astype(self.x.dtype)
-        return _latent(unfreeze(self.model.kernel), self.x, points, self.dual, self.response)
-
-    def predict(self, x: Any) -> Float[Array, " m"]:
-        """Labels -1 and +1 of new points: the signs of the posterior mean.
-
-        **Arguments:** `x`, a matrix with one row for each point.
-
-        **Returns:** one label for each point.
-        """
-        return as_predictions(self.model.loss, self.decision(x))
-
-    def probability(self, x: Any) -> Float[Array, " m"]:
-        """`P(y = +1)` of new points: the likelihood averaged over the posterior of the latent function.
-
-        Above one half where the posterior mean is positive. Of a likelihood that is not normalized by
-        itself (logistic with `C` other than one) it is the ratio of the averages of both labels.
-
-        **Arguments:** `x`, a matrix with one row for each point.
-
-        **Returns:** one probability for each point.
-        """
-        return _probability(unfreeze(self.model.loss), *self.latent(x))
-
-    @property
-    def message(self) -> str:
-        """What `result` means; for a batch, the meaning of its worst member."""
-        return RESULTS(int(np.max(np.asarray(self.result)))).message
-
-
-def check_offset(model: KernelMachine) -> None:
-    """Raise if the model has a free offset, which has no prior."""
-    if model.offset:
-        raise ValueError(
-            "a Gaussian process has no free, unpenalized offset: use `offset=False` and add a `Constant` "
-            "kernel, whose variance is that of the offset"
-        )
-
-
-def check_tolerance(tolerance: Any) -> None:
-    """Raise unless the tolerance is None, for the default, or a share: one would accept a start at zero."""
-    if tolerance is None or is_traced(tolerance):
-        return
-    if not 0 <= tolerance < 1:
-        raise ValueError(
-            f"`tolerance` must be at least zero and less than one, for it is relative, but is {tolerance}"
-        )
+        return unfreeze(self.model.kernel), self.x, points, self.response
 
 
 def variances(gram: Float[Array, "n n"], response: Float[Array, "n n"]) -> Float[Array, " n"]:
@@ -139,14 +110,12 @@ def raise_if_failed(posterior, throw: bool):
 
 
 @jit
-def _latent(kernel, known, x, dual, response):
+def _deviation(kernel, known, x, response) -> Float[Array, " m"]:
     cross = kernel.matrix(x, known, same=False)
-    variance = kernel.diagonal(x) - jnp.sum((cross @ response) * cross, axis=1)
-    return cross @ dual, safe_root(variance)
+    return safe_root(kernel.diagonal(x) - jnp.sum((cross @ response) * cross, axis=1))
 
 
 @jit
-def _probability(loss, mean, deviation):
-    one = jnp.ones_like(mean)
-    yes, no = (averaged(loss, label, mean, deviation**2).log_value for label in (one, -one))
-    return jax.nn.sigmoid(yes - no)
+def _covariance(kernel, known, x, response) -> Float[Array, "m m"]:
+    cross = kernel.matrix(x, known, same=False)
+    return kernel.matrix(x, x, same=True) - cross @ response @ cross.T

@@ -12,7 +12,7 @@ from .._results import RESULTS
 from .._roots import safe_root
 from ..linalg import response
 from ..losses import AbstractLoss
-from ._averages import Average, averaged
+from ..posteriors import Average, averaged
 
 _SLOWEST = 1e-3  # of a step towards the new sites
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._errors import is_traced
-from .._quadrature import panels
+from .._quadrature import log_panels
 
 _DECADES = 9  # of sizes on either side of one
 _SIZES = 10.0 ** np.linspace(-_DECADES, _DECADES, 2 * _DECADES * 12 + 1)
@@ -127,10 +127,9 @@ def log_kappa(loss: Any) -> Float[Array, ""]:
 
 def _log_terms(loss, ends):
     """Nodes of all panels, and the logarithm of weight times density at each."""
-    nodes, widths = panels(jax.lax.stop_gradient(ends))
+    nodes, log_widths = log_panels(ends)
     log_density = -loss.value(nodes, jnp.zeros_like(nodes))
-    log_widths = jnp.log(jnp.where(widths > 0, widths, 1.0))
-    return nodes, jnp.where(widths > 0, log_widths + log_density, -jnp.inf)
+    return nodes, jnp.where(log_widths > -jnp.inf, log_widths + log_density, -jnp.inf)
 
 
 def _dtype(loss) -> Any:

@@ -6,12 +6,12 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from ..calibration import coverage as coverage_of
-from ..posteriors import AbstractPredictive
+from ..posteriors import AbstractPosterior
 from ._figure import one_axes
 
 
 def coverage(
-    posterior: AbstractPredictive | Mapping[str, AbstractPredictive],
+    posterior: AbstractPosterior | Mapping[str, AbstractPosterior],
     x: Any,
     y: Any,
     *,

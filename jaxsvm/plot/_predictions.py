@@ -7,10 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from .._errors import as_inputs, as_targets
-from .._fit import Fit
 from ..calibration import as_posterior
-from ..posteriors import AbstractPredictive, LaplaceMixture, LaplacePosterior
-from ..sampling import Posterior
+from ..posteriors import AbstractPosterior, Examples, LaplacePosterior
 from ._figure import one_axes
 
 _MARGIN = 0.05  # of the range of the points, around them
@@ -20,7 +18,7 @@ _DOTS = {"edgecolor": "white", "linewidth": 0.5, "zorder": 3}
 
 
 def predictions(
-    posterior: AbstractPredictive,
+    posterior: AbstractPosterior,
     x: Any = None,
     y: Any = None,
     *,
@@ -45,33 +43,22 @@ def predictions(
 
     **Returns:** the Axes.
     """
-    data = _training(as_posterior(posterior))
+    data = as_posterior(posterior).examples
     if x is None:
         if y is not None:
             raise ValueError("`y` has no points: give `x` too")
-        if data is None:
-            raise ValueError("the posterior holds no training data: give `x`")
         points, targets = np.asarray(data.x), np.asarray(data.y)
     else:
         points = np.asarray(as_inputs(x))
         targets = None if y is None else np.asarray(as_targets(y, len(points), labels=False))
     if points.shape[1] > 1:
         return _in_order(posterior, points, targets, level, ax)
-    if data is not None and targets is not None and _are_examples(data, points, targets):
+    if targets is not None and _are_examples(data, points, targets):
         targets = None  # examples are drawn anyway
     return _along_input(posterior, data, points, targets, level, ax)
 
 
-def _training(posterior: AbstractPredictive) -> Fit | Posterior | None:
-    """What holds the training data, if anything does."""
-    if isinstance(posterior, LaplaceMixture):
-        return posterior.members[0].fit
-    if isinstance(posterior, LaplacePosterior):
-        return posterior.fit
-    return posterior if isinstance(posterior, Posterior) else None
-
-
-def _are_examples(data: Fit | Posterior, points: np.ndarray, targets: np.ndarray) -> bool:
+def _are_examples(data: Examples, points: np.ndarray, targets: np.ndarray) -> bool:
     known = (np.asarray(data.x), np.asarray(data.y))
     given = (points.astype(known[0].dtype), targets.astype(known[1].dtype))
     return all(np.array_equal(a, b) for a, b in zip(given, known, strict=True))
@@ -96,8 +83,7 @@ def _along_input(posterior, data, points, targets, level, ax) -> Axes:
     ax.plot(grid, mean, color=_COLOR, linewidth=1.6, label="mean", zorder=2)
     if targets is not None:
         ax.scatter(points[:, 0], targets, s=8, color="C1", alpha=0.7, label="targets", zorder=2)
-    if data is not None:
-        _draw_examples(ax, data, posterior)
+    _draw_examples(ax, data, posterior)
     ax.set_xlim(grid[0], grid[-1])
     ax.set_xlabel("input")
     ax.set_ylabel("target")
@@ -105,7 +91,7 @@ def _along_input(posterior, data, points, targets, level, ax) -> Axes:
     return ax
 
 
-def _draw_examples(ax: Axes, data: Fit | Posterior, posterior: AbstractPredictive) -> None:
+def _draw_examples(ax: Axes, data: Examples, posterior: AbstractPosterior) -> None:
     counts = np.asarray(data.weights) > 0  # the others are as good as absent
     x, y = np.asarray(data.x)[counts, 0], np.asarray(data.y)[counts]
     groups: dict[str, tuple[np.ndarray, dict[str, Any]]] = {}
@@ -126,7 +112,7 @@ def _draw_examples(ax: Axes, data: Fit | Posterior, posterior: AbstractPredictiv
 
 
 def _in_order(posterior, points, targets, level, ax) -> Axes:
-    mean = np.asarray(posterior.latent(points)[0])
+    mean = np.asarray(posterior.decision(points))
     low, high = (np.asarray(row) for row in posterior.interval(points, level))
     numbers = np.arange(len(mean))
     ax = one_axes(ax, (7.0, 3.4))

@@ -11,14 +11,14 @@ from matplotlib.axes import Axes
 from .._errors import as_targets, plain
 from .._programs import jit
 from ..calibration import as_posterior
-from ..posteriors import AbstractPredictive, Components, noisy
+from ..posteriors import AbstractPosterior, Components, require_known_noise
 from ._figure import one_axes
 
 _RESOLUTION = 401  # odd, so that a peak at zero is met
 
 
 def residuals(
-    posterior: AbstractPredictive, x: Any, y: Any, *, bins: int | None = None, ax: Any = None
+    posterior: AbstractPosterior, x: Any, y: Any, *, bins: int | None = None, ax: Any = None
 ) -> Axes:
     """Draw a histogram of residuals `y - mean`, against the density of the noise and a Gaussian.
 
@@ -39,10 +39,11 @@ def residuals(
         not isinstance(bins, int | np.integer) or isinstance(bins, bool) or bins < 1
     ):
         raise ValueError(f"`bins` must be a positive integer, but is {plain(bins)!r}")
-    parts = noisy(as_posterior(posterior).components(x))
-    targets = np.asarray(as_targets(y, parts.means.shape[1], labels=False))
+    require_known_noise(as_posterior(posterior).loss)
+    parts = posterior.components(x)
+    targets = np.asarray(as_targets(y, parts.mean.shape[0], labels=False))
     deviation = float(_deviation(parts))
-    scaled = (targets - np.asarray(posterior.latent(x)[0])) / deviation
+    scaled = (targets - np.asarray(parts.mean)) / deviation
     farthest = float(np.abs(scaled).max()) or 1.0
     count = int(np.ceil(3 * np.cbrt(len(scaled)))) if bins is None else int(bins)
 
@@ -77,13 +78,13 @@ def residuals(
 
 @jit
 def _deviation(parts: Components) -> Float[Array, ""]:
-    """The standard deviation of the noise, over all components."""
+    """The standard deviation of the noise, over all machines."""
     return jnp.sqrt(parts.shares @ jax.vmap(lambda loss: loss.noise_variance)(parts.losses))
 
 
 @jit
 def _density(parts: Components, sizes: Float[Array, " t"]) -> Float[Array, " t"]:
-    """The density of noise of these sizes, over all components."""
+    """The density of noise of these sizes, over all machines."""
     sizes = sizes.astype(parts.means.dtype)
     logs = jax.vmap(lambda loss: loss.log_likelihood(sizes, jnp.zeros_like(sizes)))(parts.losses)
     return parts.shares @ jnp.exp(logs)

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from .._errors import as_inputs, as_targets, plain
 from .._fit import Fit
-from ..posteriors import Ensemble
+from ..posteriors import AbstractPredictor, Examples
 from ._figure import as_place, one_axes
 
 _MARGIN = 0.08  # of the range of the points, around them
@@ -17,7 +17,7 @@ _COLORS = {-1: "#2166ac", 1: "#b2182b"}  # the ends of the map of colors of the 
 
 
 def decision_surface(
-    fit: Fit | Ensemble,
+    fit: AbstractPredictor,
     x: Any = None,
     y: Any = None,
     inputs: tuple[int, int] = (0, 1),
@@ -32,7 +32,7 @@ def decision_surface(
 
     **Arguments:**
 
-    - `fit`: a `Fit`, or an `Ensemble` of them.
+    - `fit`: a `Fit` or an `Ensemble` of them, or a posterior, whose mean is drawn.
     - `x`, `y`: the points to draw, and their labels if they have any; by default the training data.
     - `inputs`: the numbers of the two inputs to draw.
     - `resolution`: how many points of the surface are computed in each direction.
@@ -40,23 +40,24 @@ def decision_surface(
 
     **Returns:** the Axes.
     """
-    if not isinstance(fit, Fit | Ensemble):
-        raise TypeError(f"`fit` must be a Fit or an Ensemble, not {type(fit).__name__}")
-    one = fit.members[0] if isinstance(fit, Ensemble) else fit
-    if not one.model.loss.is_classifier:
+    if not isinstance(fit, AbstractPredictor):
+        raise TypeError(
+            f"`fit` must be a posterior, a Fit or an Ensemble, not {type(fit).__name__}"
+        )
+    if not fit.loss.is_classifier:
         raise ValueError("the machine is a regression: a decision surface needs a classifier")
     if not (isinstance(resolution, int) and resolution >= 2):
         raise ValueError(
             f"`resolution` must be an integer of at least 2, but is {plain(resolution)!r}"
         )
-    points, labels = _points(one, x, y)
+    points, labels = _points(fit.examples, x, y)
     across, up = _inputs(inputs, points.shape[1])
 
     ranges = [_range(points[:, i]) for i in (across, up)]
     ticks = [np.linspace(low, high, resolution) for low, high in ranges]
     grid = np.tile(points.mean(axis=0), (resolution**2, 1))
     grid[:, across], grid[:, up] = (g.ravel() for g in np.meshgrid(*ticks))
-    heights = _decision(fit, grid, len(one.x)).reshape(resolution, resolution)
+    heights = _decision(fit, grid, len(fit.examples.x)).reshape(resolution, resolution)
     if not np.isfinite(heights).all():
         raise ValueError("the decision function is not finite: the fit failed, see its `result`")
 
@@ -73,15 +74,15 @@ def decision_surface(
     return ax
 
 
-def _points(one: Fit, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
+def _points(data: Examples, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
     if x is None:
         if y is not None:
             raise ValueError("`y` has no points: give `x` too")
-        return np.asarray(one.x), np.asarray(one.y)
+        return np.asarray(data.x), np.asarray(data.y)
     points = np.asarray(as_inputs(x))
-    if points.shape[1] != one.x.shape[1]:
+    if points.shape[1] != data.x.shape[1]:
         raise ValueError(
-            f"the machine was fitted on {one.x.shape[1]} inputs, but `x` has {points.shape[1]}"
+            f"the machine was fitted on {data.x.shape[1]} inputs, but `x` has {points.shape[1]}"
         )
     if y is None:
         return points, None
@@ -105,7 +106,7 @@ def _range(values: np.ndarray) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _decision(fit: Fit | Ensemble, grid: np.ndarray, examples: int) -> np.ndarray:
+def _decision(fit: AbstractPredictor, grid: np.ndarray, examples: int) -> np.ndarray:
     """In blocks, since the kernel matrix of the whole grid may not fit in memory."""
     size = max(_BLOCK // examples, 1)
     blocks = (grid[i : i + size] for i in range(0, len(grid), size))

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._programs import jit
-from .._quadrature import panels
+from .._quadrature import STEPS, over_gaussian, peak
 from .._roots import safe_root
 from ..losses import (
     AbstractClassification,
@@ -18,6 +18,8 @@ from ..losses import (
     Probit,
     Trigonometric,
 )
+from ._averages import averaged
+from ._components import Components
 
 RULES = ("normalized", "average")
 
@@ -27,8 +29,6 @@ _NORMALIZED = (
     Trigonometric,
 )  # `exp(-L)` of both labels is one, and so the rules one
 
-_REACH = 8.5  # standard deviations, beyond which a Gaussian has 1e-17 of its mass
-_STEPS = np.array([0.0, 2.0, 4.0, 6.0, _REACH])
 _NEAR = np.array([-16.0, -4.0, -1.0, 1.0, 4.0, 16.0])
 # the loss, and the difference of the losses of both labels, at the ends of panels: between them they
 # change by little, or are so small or so large that it does not matter
@@ -75,32 +75,66 @@ def probability(
     **Returns:** one probability for each point; differentiable, except with respect to a variance of zero.
     """
     check_rule(loss, rule)
-    return _mixture(
-        loss, means, variances, rule == "normalized" and not isinstance(loss, _NORMALIZED)
-    )
+    deviations = None
+    if variances is not None:
+        deviations = jnp.broadcast_to(safe_root(variances.astype(means.dtype)), means.shape)
+    return _of_machine(loss, means, deviations, _is_weighted(loss, rule))
+
+
+def mixture_probability(parts: Components, rule: str = "normalized") -> Float[Array, " m"]:
+    """`P(y = +1)` at m points: the mean over machines of `probability`.
+
+    **Arguments:** `parts`, the latent values as Gaussians; `rule`, one that `check_rule` lets pass, for each
+    machine by itself.
+
+    **Returns:** one probability for each point.
+    """
+    return _of_machines(parts, _is_weighted(parts.losses, rule))
+
+
+def _is_weighted(loss: AbstractLoss, rule: str) -> bool:
+    return rule == "normalized" and not isinstance(loss, _NORMALIZED)
 
 
 @partial(jit, static_argnames="weighted")
-def _mixture(loss, means, variances, weighted):
-    components, points = means.shape
-    if variances is None:
+def _of_machines(parts: Components, weighted: bool) -> Float[Array, " m"]:
+    def one(machine):
+        loss, means, deviations = machine
+        return _of_machine(loss, means, deviations, weighted)
+
+    values = jax.lax.map(one, (parts.losses, parts.means, parts.deviations))
+    return parts.shares @ values
+
+
+@partial(jit, static_argnames="weighted")
+def _of_machine(loss, means, deviations, weighted: bool) -> Float[Array, " m"]:
+    if deviations is None:
         log_weights, shares = _at(loss, means, weighted)
+    elif isinstance(loss, Probit | FlipNoise):  # in closed form
+        wrong = -jnp.ones_like(means)
+        small = jnp.exp(averaged(loss, wrong, jnp.abs(means), deviations**2).log_value)
+        log_weights, shares = jnp.zeros_like(means), jnp.where(means >= 0, 1 - small, small)
     else:
-        deviations = safe_root(variances.astype(means.dtype))
         breaks = jax.lax.stop_gradient(_breaks(loss, means.dtype))
 
         @jax.checkpoint  # or the derivative would keep all nodes of all Gaussians
         def one(mean_and_deviation):
             return _integrate(loss, breaks, weighted, *mean_and_deviation)
 
-        many = (means.ravel(), jnp.tile(deviations, components))
-        found = jax.lax.map(one, many, batch_size=min(_BATCH, components * points))
-        log_weights, shares = (array.reshape(components, points) for array in found)
+        found = jax.lax.map(
+            one, (means.ravel(), deviations.ravel()), batch_size=min(_BATCH, means.size)
+        )
+        log_weights, shares = (array.reshape(means.shape) for array in found)
     return jnp.sum(jax.nn.softmax(log_weights, axis=0) * shares, axis=0)
 
 
 def check_rule(loss: AbstractLoss, rule: str) -> None:
-    """Raise unless the loss is one of labels and the rule is known."""
+    """Raise unless the loss is one of labels and the rule is known.
+
+    **Arguments:** `loss`; `rule`, the name of the rule.
+
+    **Returns:** nothing.
+    """
     if not isinstance(loss, AbstractClassification):
         raise ValueError(
             f"{type(loss).__name__} is a regression loss: class probabilities need a loss of labels, such "
@@ -137,12 +171,9 @@ def _integrate(loss, breaks, weighted, mean, deviation):
     spread = deviation > 0
     scale = jnp.where(spread, deviation, 1.0)
     center = jnp.abs(mean)
-    # of a sum over nodes the derivative is that of the integral, if the nodes stay
-    nodes, widths = jax.lax.stop_gradient(_nodes(loss, breaks, weighted, center, scale))
+    nodes, log_terms = over_gaussian(_ends(loss, breaks, weighted, center, scale), center, scale)
     total, difference = _parts(loss, nodes)
-    log_density = -(((nodes - center) / scale) ** 2) / 2
-    log_terms = jnp.where(widths > 0, jnp.log(jnp.where(widths > 0, widths, 1.0)), -jnp.inf)
-    log_terms = log_terms + log_density + (total if weighted else 0.0)
+    log_terms = log_terms + (total if weighted else 0.0)
     largest = jax.lax.stop_gradient(jnp.max(log_terms))
     terms = jnp.exp(log_terms - largest)
     mirrored = jnp.exp(-2 * (nodes / scale) * (center / scale))
@@ -150,44 +181,23 @@ def _integrate(loss, breaks, weighted, mean, deviation):
     whole = jnp.sum(terms * (1 + mirrored))
     smaller = jnp.sum(terms * (small + (1 - small) * mirrored)) / whole
     smaller = jnp.minimum(smaller, 0.5)
-    log_weight = jnp.log(whole) + largest - jnp.log(scale * np.sqrt(2 * np.pi))
+    log_weight = jnp.log(whole) + largest
     share = jnp.where(mean >= 0, 1 - smaller, smaller)
     exact_weight, exact_share = _at(loss, mean, weighted)
     log_weight = log_weight if weighted else jnp.zeros_like(log_weight)
     return jnp.where(spread, log_weight, exact_weight), jnp.where(spread, share, exact_share)
 
 
-def _nodes(loss, breaks, weighted, center, scale):
-    """Nodes and their weights for the integral of one Gaussian with the weight over `f >= 0`."""
-    peak = _peak(loss, center, scale) if weighted and loss.is_convex else center
-    steps = np.concatenate([-_STEPS[:0:-1], _STEPS]).astype(scale.dtype)
-    own = peak + scale * steps
+def _ends(loss, breaks, weighted, center, scale):
+    """Ends of panels for the integral of one Gaussian with the weight over `f >= 0`."""
+    top = center
+    if weighted and loss.is_convex:  # with a large penalty the mass may be far from the center
+        top = peak(lambda f: loss.derivative(jnp.ones_like(f), f), center, scale)
+    own = top + scale * STEPS.astype(scale.dtype)
     # at a peak that is many deviations from the center, the Gaussian falls the more steeply
-    near = peak + scale / (1 + jnp.abs(peak - center) / scale) * _NEAR.astype(scale.dtype)
+    near = top + scale / (1 + jnp.abs(top - center) / scale) * _NEAR.astype(scale.dtype)
     ends = jnp.concatenate([breaks, own, near])
-    return panels(jnp.clip(ends, jnp.maximum(own[0], 0), own[-1]))
-
-
-def _peak(loss, center, scale):
-    """Where `exp(-L(+1, f))` times the Gaussian is largest: its mass is within some deviations of there.
-
-    With a large penalty that may be far from the center. The derivative of a convex loss never decreases,
-    so the solution of `f = center - variance L'(f)` is between the center and `center - variance
-    L'(center)`.
-    """
-    one = jnp.ones_like(center)
-    end = center - scale**2 * loss.derivative(one, center)
-
-    def halve(_, ends):
-        low, high = ends
-        middle = (low + high) / 2
-        rising = (middle - center) / scale**2 + loss.derivative(one, middle) < 0
-        return jnp.where(rising, middle, low), jnp.where(rising, high, middle)
-
-    low, high = jax.lax.fori_loop(
-        0, 40, halve, (jnp.minimum(center, end), jnp.maximum(center, end))
-    )
-    return (low + high) / 2
+    return jnp.clip(ends, jnp.maximum(own[0], 0), own[-1])
 
 
 def _breaks(loss, dtype):

@@ -1,5 +1,6 @@
 """Draws of hyperparameters: predictions that are averaged over them, and how the chains went."""
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -9,13 +10,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._errors import as_points
-from .._fit import as_predictions, fit_gram
+from .._fit import fit_gram
 from .._machine import KernelMachine
 from .._parameters import free_parameters, unfreeze
 from .._programs import filter_jit
 from ..criteria import LaplaceEvidence, is_usable
 from ..gram import exact_gram
-from ..posteriors import around, check_rule, probability
+from ..losses import AbstractLoss
+from ..posteriors import AbstractMixture, Components, Examples, Joint, around, mixture
 from ._effective import ess_bulk, rhat
 
 
@@ -79,91 +81,117 @@ class HyperDiagnostics(eqx.Module):
         return found
 
 
-class HyperPosterior(eqx.Module):
+class HyperPosterior(AbstractMixture):
     """Draws of hyperparameters, made by `jaxsvm.sample_hyperparameters`.
 
-    `models` are the draws as stacked models, whose leaves have leading axes (chains, draws); `log_density` is
-    that of each up to a constant, `diagnostics` tell how the chains went. Predictions are averages over
-    draws, each with the Gaussian posterior around its own fit. `evidence` is the approximation that was
-    sampled, `x`, `y` and `weights` are the data.
+    `models` are the draws as stacked models, whose leaves have leading axes (chains, draws);
+    `log_posterior` is the log density of each up to a constant, `diagnostics` tell how the chains went.
+    Predictions are averages over draws, each with the Gaussian posterior around its own fit, as those of a
+    `LaplaceMixture`. `evidence` is the approximation that was sampled, `x`, `y` and `weights` are the data.
+    `predictive_draws` is the number of draws that predictions use at most, evenly spread over all: each is
+    a fit. `using` changes it.
     """
 
     models: KernelMachine
-    log_density: Float[Array, "chains draws"]
+    log_posterior: Float[Array, "chains draws"]
     diagnostics: HyperDiagnostics
     evidence: LaplaceEvidence
     x: Float[Array, "n d"]
     y: Float[Array, " n"]
     weights: Float[Array, " n"]
+    predictive_draws: int = eqx.field(static=True, default=20)
 
     @property
     def parameters(self) -> dict[str, Float[Array, "chains draws ..."]]:
         """The draws of the parameters that are not frozen, by name and in natural units."""
         return free_parameters(self.models)
 
-    def decision(self, x: Any, draws: int = 20) -> Float[Array, " m"]:
+    @property
+    def loss(self) -> AbstractLoss:
+        """The loss of the machines; its parameters are stacked as the draws are."""
+        return self.models.loss
+
+    @property
+    def examples(self) -> Examples:
+        """The data that were learnt from."""
+        return Examples(self.x, self.y, self.weights)
+
+    def using(self, draws: int) -> "HyperPosterior":
+        """The same posterior, whose predictions use another number of draws.
+
+        **Arguments:** `draws`, how many, evenly spread over all.
+
+        **Returns:** a `HyperPosterior`.
+        """
+        total = self.log_posterior.size
+        if not (isinstance(draws, int) and 1 <= draws <= total):
+            raise ValueError(f"`draws` must be an integer from 1 to {total}, but is {draws!r}")
+        return dataclasses.replace(self, predictive_draws=draws)
+
+    def decision(self, x: Any) -> Float[Array, " m"]:
         """The latent function at new points, averaged over draws.
 
-        **Arguments:** `x`, a matrix with one row for each point; `draws`, how many to use, evenly spread
-        over all: each is a fit.
+        **Arguments:** `x`, a matrix with one row for each point.
 
         **Returns:** one value for each point.
         """
-        return self._average(x, draws, None)
+        _, means, _, shares = self._predicted(x, "mean")
+        return shares @ means
 
-    def probability(self, x: Any, rule: str = "normalized", draws: int = 20) -> Float[Array, " m"]:
-        """`P(y = +1)` of new points, averaged over draws.
+    def components(self, x: Any) -> Components:
+        """The latent function at each new point: one Gaussian for each draw.
 
-        **Arguments:** `x`, a matrix with one row for each point; `rule`, `"normalized"` or `"average"`, as in
-        `LaplacePosterior.probability`; `draws`, how many to use, evenly spread over all.
+        **Arguments:** `x`, a matrix with one row for each point.
 
-        **Returns:** one probability for each point.
+        **Returns:** `Components`.
         """
-        check_rule(self.models.loss, rule)
-        return self._average(x, draws, rule)
+        losses, means, deviations, shares = self._predicted(x, "deviation")
+        return mixture(losses, means[:, None], deviations[:, None], shares)
 
-    def predict(self, x: Any, draws: int = 20) -> Float[Array, " m"]:
-        """The more probable labels -1 and +1 of new points, or for a regression loss their targets.
+    def joint(self, x: Any) -> Joint:
+        """The latent function at all new points: one Gaussian for each draw.
 
-        **Arguments:** `x`, a matrix with one row for each point; `draws`, how many to use, evenly spread
-        over all.
+        **Arguments:** `x`, a matrix with one row for each point.
 
-        **Returns:** one label or target for each point.
+        **Returns:** a `Joint`.
         """
-        loss = self.models.loss
-        if not loss.is_classifier:
-            return self.decision(x, draws)
-        return as_predictions(loss, self.probability(x, draws=draws) - 0.5)
+        _, means, covariances, shares = self._predicted(x, "covariance")
+        return Joint(means[:, None], covariances, shares)
 
-    def _average(self, x, draws, rule):
+    def _thinned(self) -> KernelMachine:
+        """The models that predictions use, along one axis."""
+        total = self.log_posterior.size
+        draws = min(self.predictive_draws, total)
+        places = np.round((np.arange(draws) + 0.5) * total / draws - 0.5).astype(int)
+        return jax.tree.map(lambda leaf: leaf.reshape(total, *leaf.shape[2:])[places], self.models)
+
+    def _predicted(self, x, what: str):
         points = as_points(x, self.x).astype(self.x.dtype)
-        total = self.log_density.size
-        if not (isinstance(draws, int) and 1 <= draws <= total):
-            raise ValueError(f"`draws` must be an integer from 1 to {total}, but is {draws!r}")
-        chosen = np.round((np.arange(draws) + 0.5) * total / draws - 0.5).astype(int)
-        models = jax.tree.map(
-            lambda leaf: leaf.reshape(total, *leaf.shape[2:])[chosen], self.models
+        return _predicted(
+            self._thinned(), self.evidence, self.x, self.y, self.weights, points, what
         )
-        data = (self.x, self.y, self.weights)
-        return _mean_prediction(models, self.evidence, *data, points, rule)
 
 
 @filter_jit
-def _mean_prediction(models, evidence, x, y, weights, points, rule: str | None):
+def _predicted(models, evidence, x, y, weights, points, what: str):
+    """Losses, means, deviations or covariances of all draws, and their shares."""
+
     def one(model):
         model = unfreeze(model)
         fitted = fit_gram(model, exact_gram(model.kernel, x), x, y, weights)
-        if rule is None:
-            values = fitted.decision(points)
-        else:
-            mean, deviation = around(fitted, evidence).latent(points)
-            values = probability(model.loss, mean[None, :], deviation**2, rule)
-        return values, is_usable(fitted.result)
+        mean = fitted.decision(points)
+        spread = jnp.zeros_like(mean)
+        if what != "mean":
+            posterior = around(fitted, evidence)
+            spread = getattr(posterior, what)(points)
+        return model.loss, mean, spread, is_usable(fitted.result)
 
-    values, usable = jax.lax.map(one, models)
+    losses, means, spreads, usable = jax.lax.map(one, models)
     # each draw was fitted before, so a failure is rare: it is left out
-    shares = usable / jnp.sum(usable)
-    return shares.astype(values.dtype) @ jnp.where(usable[:, None], values, 0.0)
+    shares = (usable / jnp.sum(usable)).astype(means.dtype)
+    means = jnp.where(usable[:, None], means, 0.0)
+    known = usable.reshape(-1, *(1 for _ in spreads.shape[1:]))
+    return losses, means, jnp.where(known, spreads, 0.0), shares
 
 
 def diagnose(models, acceptance, divergent, failed, outside, step_size) -> HyperDiagnostics:

@@ -7,17 +7,17 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._errors import as_points
-from .._fit import as_predictions
 from .._machine import KernelMachine
 from .._parameters import unfreeze
 from .._programs import jit
 from ..approximations import Whitening
-from ..posteriors import AbstractPredictive, Components, probability, same_for_all
+from ..losses import AbstractLoss
+from ..posteriors import AbstractMixture, Components, Examples, Joint, same_for_all
 from ._chains import Averages, Chains, Traces
 from ._diagnostics import Diagnostics
 
 
-class Posterior(AbstractPredictive):
+class Posterior(AbstractMixture):
     """Draws from the posterior of a kernel machine's latent function, by `jaxsvm.sample`.
 
     `b` are the draws that were kept, of shape (chains, kept, rank), in white coordinates: the latent values
@@ -39,57 +39,59 @@ class Posterior(AbstractPredictive):
     chains: Chains
     places: Int[Array, " kept"]
 
-    def latent(self, x: Any) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
-        """Mean and standard deviation of the latent function at new points.
+    @property
+    def loss(self) -> AbstractLoss:
+        """The loss of the machine."""
+        return self.model.loss
 
-        The mean is that over all draws, the variance that over the kept ones; to it comes the variance
-        of the prior that the white coordinates do not reach.
+    @property
+    def examples(self) -> Examples:
+        """The data whose posterior it is."""
+        return Examples(self.x, self.y, self.weights)
+
+    def decision(self, x: Any) -> Float[Array, " m"]:
+        """The posterior mean of the latent function at new points, over all draws.
 
         **Arguments:** `x`, a matrix with one row for each point.
 
-        **Returns:** two vectors.
+        **Returns:** one value for each point.
         """
-        features, residual = self._features(x)
-        mean = features @ jnp.mean(self.means.b, axis=0)
-        values = features @ self._draws().T
-        return mean, jnp.sqrt(jnp.var(values, axis=1) + residual)
-
-    def probability(self, x: Any, rule: str = "normalized") -> Float[Array, " m"]:
-        """The probability of the label +1 at new points.
-
-        **Arguments:**
-
-        - `x`: a matrix with one row for each point.
-        - `rule`: `"normalized"` for the normalized model, `<Q(+1|f)> / (<Q(+1|f)> + <Q(-1|f)>)`, or
-          `"average"` for the plain average `<Q(+1|f) / (Q(+1|f) + Q(-1|f))>`, where brackets are
-          posterior averages and `Q(y|f) = exp(-L(y, f))`.
-
-        **Returns:** a vector of probabilities.
-        """
-        return probability(unfreeze(self.model).loss, self._latent_draws(x), None, rule)
+        return self._features(x)[0] @ jnp.mean(self.means.b, axis=0)
 
     def components(self, x: Any) -> Components:
-        """The latent function at new points: the kept draws, all equally likely.
+        """The latent function at each new point: the kept draws, all equally likely.
+
+        The mean is that over all draws, the variance that over the kept ones; to it comes the variance
+        of the prior that the white coordinates do not reach, which the draws have as well.
 
         **Arguments:** `x`, a matrix with one row for each point.
 
         **Returns:** `Components`.
         """
-        values = self._latent_draws(x)
-        count = values.shape[0]
-        loss = same_for_all(unfreeze(self.model).loss, count)
-        return Components(loss, values, None, jnp.full(count, 1 / count, values.dtype))
+        features, residual = self._features(x)
+        mean = features @ jnp.mean(self.means.b, axis=0)
+        draws = self._draws()
+        values = draws @ features.T
+        deviation = jnp.sqrt(jnp.var(values, axis=0) + residual)
+        spread = _spread(len(draws)).astype(draws.dtype)
+        values = values + spread[:, None] * jnp.sqrt(residual)[None, :]
+        loss = same_for_all(unfreeze(self.model).loss, 1)
+        one = jnp.ones(1, values.dtype)
+        return Components(loss, values[None], None, one, mean, deviation)
 
-    def predict(self, x: Any) -> Float[Array, " m"]:
-        """Labels -1 and +1 of new points by the more probable class, or for a regression the mean.
+    def joint(self, x: Any) -> Joint:
+        """The latent function at all new points: the kept draws, all equally likely.
+
+        To each comes a Gaussian with the covariance of the prior that the white coordinates do not reach.
 
         **Arguments:** `x`, a matrix with one row for each point.
 
-        **Returns:** one label or target for each point.
+        **Returns:** a `Joint`.
         """
-        if self.model.loss.is_classifier:
-            return as_predictions(self.model.loss, self.probability(x) - 0.5)
-        return self.latent(x)[0]
+        points = as_points(x, self.x).astype(self.x.dtype)
+        features, covariance = _residual(self.whitening, unfreeze(self.model).kernel, points)
+        values = self._draws() @ features.T
+        return Joint(values[None], covariance[None], jnp.ones(1, values.dtype))
 
     def to_arviz(self) -> Any:
         """The draws as ArviZ data: coordinates `b`, latent values, and statistics of the sampler.
@@ -115,12 +117,6 @@ class Posterior(AbstractPredictive):
             return convert(posterior=draws, sample_stats=stats)
         return convert({"posterior": draws, "sample_stats": stats})
 
-    def _latent_draws(self, x) -> Float[Array, "k m"]:
-        features, residual = self._features(x)
-        draws = self._draws()
-        spread = _spread(len(draws)).astype(draws.dtype)
-        return draws @ features.T + spread[:, None] * jnp.sqrt(residual)[None, :]
-
     def _draws(self) -> Float[Array, "k p"]:
         return self.b.reshape(-1, self.b.shape[2])
 
@@ -143,3 +139,10 @@ def _spread(count: int) -> np.ndarray:
 @jit
 def _features(whitening, kernel, points):
     return whitening.features(kernel, points)
+
+
+@jit
+def _residual(whitening, kernel, points):
+    """Features of new points, and the covariance of what they do not reach."""
+    features, _ = whitening.features(kernel, points)
+    return features, kernel.matrix(points, points, same=True) - features @ features.T

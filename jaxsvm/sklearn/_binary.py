@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import logit
 
 from .. import gp, kernels
-from .._fit import Fit, decide, fit_gram, require_success
+from .._fit import fit_gram, require_success
 from .._machine import KernelMachine
 from .._parameters import free_parameters, freeze, parameters, replace, unfreeze
 from .._programs import jit
@@ -20,7 +20,8 @@ from ..gram import exact_gram
 from ..kernels import AbstractKernel
 from ..losses import Probit
 from ..optimizers import lbfgs
-from ..sampling import Posterior, sample
+from ..posteriors import AbstractPointEstimate, AbstractPosterior
+from ..sampling import sample
 from ..selection import METHODS, Selection, select
 from ..selection.stopping import SmallChange, SmallGradient
 from ..solvers import Options
@@ -77,14 +78,15 @@ class Examples(NamedTuple):
 class Binary(NamedTuple):
     """A tuned machine: what predicts, how its values become log odds, and where they come from.
 
-    Without a `sigmoid` the log odds are those of the predictive's own probabilities. `score` compares
-    machines for the same examples, in nats: the log loss of what they predict of examples left out.
+    `sigmoid` maps the `decision` of a point estimate to log odds; a posterior has none, for it has a
+    `probability` itself. `score` compares machines for the same examples, in nats: the log loss of what
+    they predict of examples left out.
     `evidence` is the log evidence, by sampling or by Laplace's approximation for the fit, and `relevance`
     that of each input; None for a machine that has none. They are stored as numbers, so that displaying an
     estimator computes nothing.
     """
 
-    predictive: Fit | Posterior | gp.MeanFieldFit
+    predictive: AbstractPointEstimate | AbstractPosterior
     sigmoid: Sigmoid | None
     search: Selection
     criterion: float
@@ -95,9 +97,8 @@ class Binary(NamedTuple):
     def log_odds(self, x: np.ndarray) -> np.ndarray:
         """The logarithm of `P(+1) / P(-1)` at points in the units of the machine."""
         points = padded_points(x)
-        if isinstance(self.predictive, Fit):
-            assert self.sigmoid is not None
-            odds = self.sigmoid(decision_values(self.predictive, points))
+        if self.sigmoid is not None:
+            odds = self.sigmoid(np.asarray(self.predictive.decision(points)))
         else:
             p = np.asarray(self.predictive.probability(points))
             odds = logit(np.clip(p, _CERTAIN, 1 - _CERTAIN))
@@ -153,12 +154,6 @@ def one_lengthscale_each(model: KernelMachine, inputs: int) -> KernelMachine:
         return jnp.asarray(np.full(inputs, leaf)) if common else leaf
 
     return jax.tree_util.tree_map_with_path(repeated, unfreeze(model))
-
-
-def decision_values(fitted: Fit, points: np.ndarray) -> np.ndarray:
-    """The latent function of a fit, compiled once for all values of its hyperparameters."""
-    kernel = unfreeze(fitted.model.kernel)
-    return np.asarray(decide(kernel, fitted.x, fitted.dual, fitted.offset, jnp.asarray(points)))
 
 
 @jit

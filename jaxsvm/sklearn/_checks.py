@@ -1,15 +1,11 @@
 """Whether the parts of an estimator from a file belong together."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
-from .._fit import Fit
-from ..gp import MeanFieldFit
-from ..posteriors import LaplacePosterior
-from ..sampling import Posterior
+from ..posteriors import AbstractPointEstimate, AbstractPosterior
 from ..selection import Selection
 from ._base import AbstractEstimator
 from ._binary import Binary
@@ -71,34 +67,34 @@ def _problem_of_machines(labels: np.ndarray, machines: list, inputs: int) -> str
         if not isinstance(machine, Binary):
             return "its machines are of another kind"
         predictive, sigmoid = machine.predictive, machine.sigmoid
-        if isinstance(predictive, Fit):
-            numbers = isinstance(sigmoid, Sigmoid) and all(map(_is_number, sigmoid))
-            decision = _decision(predictive)
+        if not isinstance(predictive, AbstractPointEstimate | AbstractPosterior):
+            return "a machine of it cannot predict"
+        if isinstance(predictive, AbstractPosterior):
+            complete, predict = sigmoid is None, predictive.probability
         else:
-            numbers, decision = sigmoid is None, getattr(predictive, "probability", None)
-        if not isinstance(predictive, Fit | Posterior | MeanFieldFit) or not numbers:
+            complete = isinstance(sigmoid, Sigmoid) and all(map(_is_number, sigmoid))
+            predict = predictive.decision
+        if not complete:
             return "a machine of it cannot predict"
         if not isinstance(machine.search, Selection) or not _is_number(machine.score):
             return "a machine of it does not say where it comes from"
-        if (problem := _problem_of_shape(decision, inputs)) is not None:
+        if (problem := _problem_of_shape(predict, inputs)) is not None:
             return problem
     return None
 
 
 def _problem_of_regression(found: Regression, inputs: int) -> str | None:
-    if not isinstance(found.posterior, LaplacePosterior) or not isinstance(found.search, Selection):
+    if not isinstance(found.posterior, AbstractPosterior) or not isinstance(
+        found.search, Selection
+    ):
         return "its parts are of other kinds"
     if not _is_number(found.score):
         return "its score is not a number"
-    return _problem_of_shape(lambda x: found.posterior.latent(x)[0], inputs)
+    return _problem_of_shape(found.posterior.decision, inputs)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, float | np.floating)
-
-
-def _decision(fitted: Fit) -> Callable[[Any], Any]:
-    return lambda x: fitted.model.kernel.matrix(x, fitted.x, same=False) @ fitted.dual
 
 
 def _problem_of_shape(predict: Any, inputs: int) -> str | None:

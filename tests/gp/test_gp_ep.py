@@ -13,7 +13,7 @@ from scipy.stats import norm
 
 import jaxsvm as jsvm
 from jaxsvm import RESULTS, gp, kernels, losses
-from jaxsvm.gp._averages import averaged
+from jaxsvm.posteriors import averaged
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(12, 2))

@@ -11,7 +11,7 @@ from sklearn.gaussian_process import kernels as sklearn_kernels
 
 import jaxsvm as jsvm
 from jaxsvm import criteria, kernels, losses, regression
-from jaxsvm.posteriors import AbstractPredictive, Components, same_for_all
+from jaxsvm.posteriors import AbstractMixture, Components, Examples, Joint, mixture, same_for_all
 
 EXAMPLES = 60
 NOISE = losses.SoftInsensitive(10.0, 0.1, 0.3)
@@ -109,19 +109,34 @@ def test_cumulative_noise_against_quadrature(loss):
     np.testing.assert_allclose(far, [0.5, 1.0], atol=1e-12)
 
 
-class Given(AbstractPredictive):
+class Given(AbstractMixture):
     """A distribution of latent values that is simply told."""
 
     parts: Components
 
-    def latent(self, x):
-        _, means, deviations, shares = self.parts
-        mean = shares @ means
-        spread = 0.0 if deviations is None else shares @ deviations**2
-        return mean, jnp.sqrt(spread + shares @ (means - mean[None, :]) ** 2)
+    @property
+    def loss(self):
+        return self.parts.losses
+
+    @property
+    def examples(self):
+        return Examples(*jnp.zeros((3, 1)))
+
+    def decision(self, x):
+        return self.parts.mean
 
     def components(self, x):
         return self.parts
+
+    def joint(self, x):
+        _, means, _, shares, _, deviation = self.parts
+        return Joint(means, jnp.diag(deviation**2)[None], shares)
+
+
+def given_by(loss, means, deviations, shares):
+    """One Gaussian, or value, of each machine."""
+    spread = None if deviations is None else deviations[:, None]
+    return Given(mixture(loss, means[:, None], spread, shares))
 
 
 def literal_cumulative(loss, mean, deviation, t):
@@ -135,7 +150,7 @@ def literal_cumulative(loss, mean, deviation, t):
 def test_intervals_and_densities_against_quadrature(deviation):
     loss = LOSSES[0]
     means, deviations = jnp.array([[0.7, -1.0]]), jnp.full((1, 2), deviation)
-    given = Given(Components(same_for_all(loss, 1), means, deviations, jnp.ones(1)))
+    given = given_by(same_for_all(loss, 1), means, deviations, jnp.ones(1))
     low, high = given.interval(None, 0.9)
     np.testing.assert_allclose(low + high, 2 * means[0], atol=1e-9)
     inside = [literal_cumulative(loss, 0.7, deviation, float(end[0])) for end in (low, high)]
@@ -165,7 +180,7 @@ def test_intervals_and_densities_against_quadrature(deviation):
 def test_draws_and_mixtures_have_the_intervals_of_their_own_distribution():
     means = jnp.asarray(np.random.default_rng(0).normal(size=(50, 2)))
     shares = jnp.full(50, 1 / 50)
-    given = Given(Components(same_for_all(LOSSES[0], 50), means, None, shares))
+    given = given_by(same_for_all(LOSSES[0], 50), means, None, shares)
     low, high = given.interval(None, 0.8)
     for point in (0, 1):
         ends = jnp.stack([low[point], high[point]])
@@ -176,7 +191,7 @@ def test_draws_and_mixtures_have_the_intervals_of_their_own_distribution():
         lambda *leaves: jnp.stack(leaves), LOSSES[0], losses.SoftInsensitive(2.0, 0.5, 0.4)
     )
     means, deviations = jnp.array([[0.0], [1.0]]), jnp.array([[0.1], [0.3]])
-    given = Given(Components(both, means, deviations, jnp.array([0.25, 0.75])))
+    given = given_by(both, means, deviations, jnp.array([0.25, 0.75]))
     low, high = given.interval(None, 0.95)
     for end, wanted in ((low, 0.025), (high, 0.975)):
         first = literal_cumulative(LOSSES[0], 0.0, 0.1, float(end[0]))
@@ -295,7 +310,7 @@ def test_bad_input():
         regression.machine(x, y, loss=losses.Hinge())
     with pytest.raises(ValueError, match="`restarts` must be from 1 to 4"):
         regression.adapt(x, y, restarts=5)
-    given = Given(Components(same_for_all(losses.Hinge(), 1), jnp.zeros((1, 1)), None, jnp.ones(1)))
+    given = given_by(same_for_all(losses.Hinge(), 1), jnp.zeros((1, 1)), None, jnp.ones(1))
     for ask in (given.target, given.interval):
         with pytest.raises(ValueError, match="no model of noise"):
             ask(x)

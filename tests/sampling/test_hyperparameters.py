@@ -76,7 +76,7 @@ def test_draws_have_the_density(posterior, log_density):
         error = np.sqrt(level * (1 - level) / effective)
         assert abs(np.mean(logs < quantile) - level) < 4 * error
     # what is said about the draws themselves, up to a constant
-    found = np.asarray(posterior.log_density).ravel()[:302]
+    found = np.asarray(posterior.log_posterior).ravel()[:302]
     expected = np.asarray(log_density(logs.ravel()[:302]))
     np.testing.assert_allclose(found - found[0], expected - expected[0], atol=1e-7)
 
@@ -109,16 +109,17 @@ def test_predictions_are_averages_over_draws(posterior):
         lambda leaf: jnp.broadcast_to(leaf[:, 60:61], leaf.shape), posterior.models
     )
     same = type(posterior)(
-        chosen, posterior.log_density, posterior.diagnostics, posterior.evidence, posterior.x,
+        chosen, posterior.log_posterior, posterior.diagnostics, posterior.evidence, posterior.x,
         posterior.y, posterior.weights,
     )  # fmt: skip
     fits = [jsvm.fit(model, X, Y) for model in models]
     decision = np.mean([fit.decision(NEW) for fit in fits], axis=0)
-    np.testing.assert_allclose(same.decision(NEW, draws=4), decision, rtol=1e-8)
+    same = same.using(4)
+    np.testing.assert_allclose(same.decision(NEW), decision, rtol=1e-8)
     probability = np.mean([laplace(fit).probability(NEW) for fit in fits], axis=0)
-    np.testing.assert_allclose(same.probability(NEW, draws=4), probability, rtol=1e-8)
+    np.testing.assert_allclose(same.probability(NEW), probability, rtol=1e-8)
     labels = np.where(probability > 0.5, 1, -1)
-    np.testing.assert_array_equal(same.predict(NEW, draws=4), labels)
+    np.testing.assert_array_equal(same.predict(NEW), labels)
 
 
 def test_the_same_key_gives_the_same_draws(posterior):
@@ -196,7 +197,7 @@ def test_bad_input(posterior):
     with pytest.raises(ValueError, match="free, unpenalized offset"):
         sample(jsvm.KernelMachine(MODEL.kernel, losses.Hinge(), offset=True))
     with pytest.raises(ValueError, match="`draws` must be an integer from 1 to 480"):
-        posterior.decision(NEW, draws=0)
+        posterior.using(0)
     with pytest.raises(ValueError, match="fitted on 2 inputs"):
         posterior.decision(NEW[:, :1])
     with pytest.raises(ValueError, match="`rule` must be"):

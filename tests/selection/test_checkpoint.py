@@ -11,9 +11,9 @@ import optax
 import pytest
 
 import jaxsvm as jsvm
+from jaxsvm.optimizers import adaptive_rates
 from jaxsvm.selection import fingerprint
 from jaxsvm.selection._checkpoint import Checkpoint
-from jaxsvm.optimizers import adaptive_rates
 
 # executed here and in another process; a set among the constants has another order there
 SOURCE = """
