@@ -19,6 +19,7 @@ from ..selection import Selection
 from ..sklearn import AbstractKeeper, described, rebuilt
 
 _KIND = "state"  # of file
+_HINT = "an unfinished run of `jaxsvm tune`: run the same command again to resume"
 _MARK = 12  # digits of a mark in the name of a file
 _IS_MARK = re.compile(f"[0-9a-f]{{{_MARK}}}")
 
@@ -108,7 +109,7 @@ class State(AbstractKeeper):
             "searches": self._searches,
             "checkpoints": self._checkpoints,
         }
-        persistence.save_as(_KIND, self.path, content)
+        persistence.save_as(_KIND, self.path, content, hint=_HINT)
 
     def _resume(self, say: Any) -> None:
         for other in self._others():

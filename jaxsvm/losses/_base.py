@@ -9,6 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._errors import is_traced
+from .._parameters import Frozen
+from ..persistence import check_fields
 from ._numeric import log_kappa, log_noise_mass, noise_cumulative, noise_variance, sample_noise
 
 
@@ -71,6 +73,9 @@ class AbstractLoss(eqx.Module):
         **Returns:** one number for each example.
         """
         return self.log_normalizer() - self.value(y, f)
+
+
+check_fields(AbstractLoss, stand_ins=(Frozen,))
 
 
 class AbstractClassification(AbstractLoss):

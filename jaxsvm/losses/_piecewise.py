@@ -211,7 +211,12 @@ class AbstractPiecewise(AbstractLoss):
 
 
 def weighted_compliance(loss: AbstractPiecewise, weights, dtype) -> Float[Array, " n"]:
-    """The compliance of `weight * L` for each example; of no interest where the weight is zero."""
+    """The compliance of `weight * L` for each example; of no interest where the weight is zero.
+
+    **Arguments:** `loss`; `weights` of the examples; `dtype` of the result.
+
+    **Returns:** one number for each example.
+    """
     compliance = loss.shape().compliance
     if compliance is None:
         return jnp.zeros_like(weights, dtype=dtype)
@@ -219,7 +224,12 @@ def weighted_compliance(loss: AbstractPiecewise, weights, dtype) -> Float[Array,
 
 
 def weighted_bound(loss: AbstractPiecewise, weights, dtype) -> Float[Array, " n"]:
-    """The bound of `weight * L` for each example: zero where the weight is zero."""
+    """The bound of `weight * L` for each example: zero where the weight is zero.
+
+    **Arguments:** `loss`; `weights` of the examples; `dtype` of the result.
+
+    **Returns:** one number for each example.
+    """
     bound = loss.shape().bound
     if bound is None:
         return jnp.where(weights > 0, jnp.inf, 0.0).astype(dtype)
@@ -255,7 +265,7 @@ class AbstractMargin(AbstractOneSided, AbstractClassification):
 
 
 class AbstractResidual(AbstractTwoSided, AbstractRegression):
-    """A piecewise loss of support vector regression: a noise model with everything in closed form."""
+    """A piecewise loss of the residual `r = y - f`, a noise model in closed form [CKO04, eq. 14]."""
 
     def log_normalizer(self):
         """`-ln Z` with `Z = 2 (zone + gauss + tail)`, the three parts of the half-line's integral.
