@@ -6,12 +6,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from .._errors import as_inputs, as_targets
 from .._fit import Fit
 from ..calibration import as_posterior
 from ..posteriors import AbstractPredictive, LaplaceMixture, LaplacePosterior
 from ..sampling import Posterior
-from ._figure import one_axes
+from ._figure import one_axes, points_or, widened
 
 _MARGIN = 0.05  # of the range of the points, around them
 _RESOLUTION = 300
@@ -46,15 +45,7 @@ def predictions(
     **Returns:** the Axes.
     """
     data = _training(as_posterior(posterior))
-    if x is None:
-        if y is not None:
-            raise ValueError("`y` has no points: give `x` too")
-        if data is None:
-            raise ValueError("the posterior holds no training data: give `x`")
-        points, targets = np.asarray(data.x), np.asarray(data.y)
-    else:
-        points = np.asarray(as_inputs(x))
-        targets = None if y is None else np.asarray(as_targets(y, len(points), labels=False))
+    points, targets = points_or(data, x, y, labels=False)
     if points.shape[1] > 1:
         return _in_order(posterior, points, targets, level, ax)
     if data is not None and targets is not None and _are_examples(data, points, targets):
@@ -78,9 +69,7 @@ def _are_examples(data: Fit | Posterior, points: np.ndarray, targets: np.ndarray
 
 
 def _along_input(posterior, data, points, targets, level, ax) -> Axes:
-    low, high = float(points.min()), float(points.max())
-    margin = _MARGIN * (high - low) or 1.0
-    grid = np.linspace(low - margin, high + margin, _RESOLUTION)
+    grid = np.linspace(*widened(points, _MARGIN), _RESOLUTION)
     mean, deviation = (np.asarray(row) for row in posterior.latent(grid[:, None]))
     ends = [np.asarray(row) for row in posterior.interval(grid[:, None], level)]
 
@@ -98,9 +87,7 @@ def _along_input(posterior, data, points, targets, level, ax) -> Axes:
         ax.scatter(points[:, 0], targets, s=8, color="C1", alpha=0.7, label="targets", zorder=2)
     if data is not None:
         _draw_examples(ax, data, posterior)
-    ax.set_xlim(grid[0], grid[-1])
-    ax.set_xlabel("input")
-    ax.set_ylabel("target")
+    ax.set(xlim=(grid[0], grid[-1]), xlabel="input", ylabel="target")
     ax.legend(fontsize="small")
     return ax
 
@@ -136,8 +123,7 @@ def _in_order(posterior, points, targets, level, ax) -> Axes:
     ax.plot(numbers, mean, "o", color=_COLOR, markersize=3, label="mean", zorder=3)
     ax.margins(x=0.02)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_xlabel("point")
-    ax.set_ylabel("target")
+    ax.set(xlabel="point", ylabel="target")
     ax.legend(fontsize="small")
     return ax
 
