@@ -21,6 +21,7 @@ from ._results import RESULTS, raise_on_failure
 from .gram import AbstractGram, exact_gram
 from .kernels import AbstractKernel, covariance_defect, is_user_defined
 from .losses import AbstractLoss
+from .persistence import check_fields
 from .solvers import Options, Problem, Start, attach_derivatives, primal_objective, solve
 
 NON_SUPPORT, FREE, BOUND = 0, 1, 2
@@ -306,3 +307,28 @@ def require_success(fitted: Fit) -> Fit:
 
     dual = raise_on_failure(fitted.dual, fitted.result, details)
     return dataclasses.replace(fitted, dual=dual)
+
+
+def _problem_of(fit: Fit) -> str | None:
+    """What is wrong with the shapes of a fit of n examples, or of a batch of fits."""
+    examples = fit.y.shape
+    if not examples:
+        return "`y` must be a vector, but is one number"
+    if fit.x.ndim != fit.y.ndim + 1 or fit.x.shape[:-1] != examples:
+        return f"`x` has shape {fit.x.shape}, but `y` has {examples}"
+    for name in ("weights", "dual", "latent", "group"):
+        shape = getattr(fit, name).shape
+        if shape != examples:
+            return f"`{name}` has shape {shape}, but `y` has {examples}"
+    scalars = {"offset": fit.offset, "result": fit.result}
+    scalars |= {field.name: getattr(fit.stats, field.name) for field in dataclasses.fields(Stats)}
+    for name, value in scalars.items():
+        if value.shape != examples[:-1]:
+            return f"`{name}` has shape {value.shape}, but must have {examples[:-1]}"
+    dtypes = {str(jnp.result_type(a)) for a in (fit.x, fit.y, fit.weights, fit.dual, fit.latent)}
+    if len(dtypes) > 1:
+        return f"its arrays differ in precision: {', '.join(sorted(dtypes))}"
+    return None
+
+
+check_fields(Fit, _problem_of)

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from ._errors import is_traced, require_unmasked
 from ._process import require_own_process
+from .persistence import store_as_array
 
 Model = TypeVar("Model")
 
@@ -45,6 +46,14 @@ class Frozen(eqx.Module):
     """A parameter that is no longer a leaf: whatever walks over leaves does not see it."""
 
     constant: _Constant = eqx.field(static=True)
+
+
+store_as_array(
+    Frozen,
+    "frozen",
+    lambda frozen: frozen.constant.array,
+    lambda array: Frozen(_Constant(array)),
+)
 
 
 def read(field: Any) -> Float[Array, "..."]:

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from jaxsvm.persistence import write_whole
+
 
 class Store:
     """A JSON file with one record for each key; what is there is not computed again.
@@ -33,6 +35,4 @@ class Store:
         lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in ordered.items()]
         about = json.dumps(self.content["about"])
         text = '{"about": ' + about + ',\n "records": {\n' + ",\n".join(lines) + "\n }}\n"
-        temporary = self.path.with_suffix(".tmp")
-        temporary.write_text(text)
-        temporary.replace(self.path)
+        write_whole(self.path, text.encode())

@@ -12,6 +12,7 @@ from ._cells import DataError
 from ._table import Column
 
 _KIND = "command"  # of file
+_HINT = "a model of `jaxsvm tune`: use it with `jaxsvm predict` and `jaxsvm show`"
 
 
 class SavedModel(NamedTuple):
@@ -48,7 +49,7 @@ def save(path: Path, model: SavedModel) -> None:
 
     columns = [list(column) for column in model.columns]
     thing = {"estimator": described(model.estimator), "columns": columns}
-    save_as(_KIND, path, thing | {"target": model.target, "measured": model.measured})
+    save_as(_KIND, path, thing | {"target": model.target, "measured": model.measured}, hint=_HINT)
 
 
 def load(path: Path) -> SavedModel:

@@ -16,6 +16,8 @@ from ._show import described
 
 try:
     from matplotlib.figure import Figure
+
+    from .. import plot
 except ImportError as error:
     raise DataError("a report needs matplotlib: pip install 'jaxsvm[plot]'") from error
 
@@ -66,7 +68,8 @@ def _axes(width: float = 6.0, height: float = 3.6) -> tuple[Figure, Any]:
 def _short(name: str) -> str:
     """A name that leaves room for the picture, in which it stands as it is: `$` begins no formula."""
     name = shown(name)
-    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+    name = name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+    return name.replace("$", r"\$")
 
 
 def _relevance(model: SavedModel):
@@ -74,43 +77,27 @@ def _relevance(model: SavedModel):
     if not found or all(relevance == 1 for _, relevance in found):
         return None
     figure, axes = _axes(height=0.6 + 0.28 * len(found))
-    names, values = zip(*reversed(found), strict=True)
-    axes.barh(range(len(names)), values)
-    axes.set_yticks(range(len(names)), [_short(name) for name in names], parse_math=False)
-    axes.set_xlabel("1 / lengthscale², largest = 1")
+    names, values = zip(*found, strict=True)
+    plot.relevance_bars(values, [_short(name) for name in names], ax=axes)
     return "Which inputs matter", "How quickly the prediction changes with each input.", figure
 
 
 def _search(model: SavedModel):
     history = model.estimator.history_
-    histories = history if isinstance(history, list) else [history]
     figure, axes = _axes()
-    sampled = not hasattr(histories[0], "value")
-    for one in histories:
-        for row in np.atleast_2d(np.asarray(one.magnitude if sampled else one.value)):
-            row = row[np.isfinite(row)]
-            axes.plot(np.arange(1, len(row) + 1), row)
-    axes.set_xlabel("step")
-    axes.set_ylabel("mean magnitude of the gradient" if sampled else "criterion")
+    names = None
+    if isinstance(history, list):  # one search for each class
+        names = [_short(str(label)) for label in model.estimator.classes_]
+    plot.progress(history, names, ax=axes)
     return "The search", "What was minimized, at each step of each search.", figure
 
 
 def _reliability(model: SavedModel, x, y):
     p = model.estimator.predict_proba(x)
-    certain = p.max(axis=1)
     right = model.estimator.classes_[np.argmax(p, axis=1)] == y
-    edges = np.quantile(certain, np.linspace(0, 1, min(11, 1 + max(1, len(y) // 20))))
-    places = np.clip(np.searchsorted(edges, certain, side="right") - 1, 0, len(edges) - 2)
     figure, axes = _axes(4.5, 4.5)
-    axes.plot([0, 1], [0, 1], color="0.7")
-    for place in np.unique(places):
-        chosen = places == place
-        share = right[chosen].mean()
-        error = np.sqrt(max(share * (1 - share), 1 / 12) / chosen.sum())
-        axes.errorbar(certain[chosen].mean(), share, error, fmt="o", color="C0")
-    lowest = max(0.0, certain.min() - 0.05)
+    plot.reliability(np.where(right, 1, -1), p.max(axis=1), ax=axes)
     axes.set(xlabel="probability of the predicted class", ylabel="share that is right")
-    axes.set_xlim(lowest, 1.02)
     text = "Of rows held out, by how certain the prediction is; on the line, certainty is right."
     return "Can its probabilities be trusted?", text, figure
 
@@ -118,9 +105,6 @@ def _reliability(model: SavedModel, x, y):
 def _predictions(model: SavedModel, x, y):
     mean, deviation = model.estimator.predict(x, return_std=True)
     figure, axes = _axes(5, 5)
-    axes.errorbar(mean, y, xerr=deviation, fmt="o", markersize=3, alpha=0.5, elinewidth=0.5)
-    ends = [min(mean.min(), y.min()), max(mean.max(), y.max())]
-    axes.plot(ends, ends, color="0.5")
-    axes.set_xlabel("predicted, ± one standard deviation")
-    axes.set_ylabel(_short(model.target), parse_math=False)
+    plot.agreement(y, mean, deviation, ax=axes)
+    axes.set_ylabel(_short(model.target))
     return "Predictions of rows held out", "On the line, predictions are right.", figure

@@ -10,7 +10,7 @@ from .._options import check_count
 
 
 class Path(eqx.Module):
-    """From the prior (temperature 0) to the posterior (temperature 1), a row for each chain or run.
+    """From the prior (`temperature` 0) to the posterior (`temperature` 1), a row for each chain or run.
 
     `log_partition` is `ln Z(t) = ln int db N(b; 0, I) exp(-t sum_i w_i L_i)` and `mean_loss` its slope but
     for the sign, `<sum_i w_i L_i>_t`. For a loss that is linear in C, such as the hinge, temperature t is

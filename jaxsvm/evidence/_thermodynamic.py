@@ -94,7 +94,8 @@ class Thermodynamic:
 class ThermodynamicDiagnostics(eqx.Module):
     """How the chains went at each temperature above zero, and how far the sum is from the integral.
 
-    `acceptance` is the mean over the chains, `divergences` their total, `rhat` that of the loss.
+    `acceptance` is the mean over the chains, `divergences` their total, `step_size` theirs, `rhat` that of
+    the loss.
     `discretization_error` is an estimate of the error of the rule, from every second temperature; `drift` is
     the result of the second halves of all draws minus that of the first halves, and `drift_error` its
     standard error. `whitening_error` is the share of the prior's variance that a low rank loses.

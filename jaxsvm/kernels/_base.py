@@ -8,6 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._errors import as_inputs
+from .._parameters import Frozen
+from ..persistence import check_fields
 
 
 class AbstractKernel(eqx.Module):
@@ -88,6 +90,9 @@ class AbstractKernel(eqx.Module):
 
     def __rmul__(self, other):
         return _combine(Product, other, self)
+
+
+check_fields(AbstractKernel, stand_ins=(Frozen,))
 
 
 class Sum(AbstractKernel):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._parameters import unfreeze
+from ..persistence import store_in_parts
 from ._base import AbstractKernel
 
 
@@ -16,6 +17,9 @@ class UserFunction(eqx.Module):
 
     What else a module holds (activation functions, sizes) is static, so that bare `jax.grad` and optax
     work on a model that contains it.
+
+    **Arguments:** `function`, any callable; `parameters`, its first argument, a pytree of numbers and
+    arrays, or None where `function` has its parameters inside.
     """
 
     parameters: Any
@@ -47,7 +51,10 @@ class UserFunction(eqx.Module):
 
 
 class HashableTree:
-    """A pytree of hashable leaves that compares by value."""
+    """A pytree of hashable leaves that compares by value.
+
+    **Arguments:** `tree`, the pytree.
+    """
 
     def __init__(self, tree):
         self.tree = tree
@@ -62,6 +69,25 @@ class HashableTree:
 
     def __repr__(self):
         return repr(self.tree)
+
+
+def _take_apart(wrapped: UserFunction) -> tuple:
+    function, static = wrapped.rest
+    return function, wrapped.parameters, static.tree
+
+
+def _rebuild(function: Any, parameters: Any, static: Any) -> UserFunction:
+    """Without the constructor, which would take a network apart once more."""
+    if not callable(static if function is None else function):
+        raise ValueError("it has no function")
+    wrapped = object.__new__(UserFunction)
+    object.__setattr__(wrapped, "parameters", parameters)
+    object.__setattr__(wrapped, "rest", (function, HashableTree(static)))
+    object.__setattr__(wrapped, "is_function", function is not None)
+    return wrapped
+
+
+store_in_parts(UserFunction, ("function", "parameters", "static"), _take_apart, _rebuild)
 
 
 def _as_inexact(leaf):

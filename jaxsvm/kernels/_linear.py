@@ -1,5 +1,7 @@
 """Kernels of the inner product: linear and polynomial."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,6 +9,7 @@ from jaxtyping import Array, Float
 
 from .._errors import plain
 from .._parameters import natural, positive
+from ..persistence import check_fields
 from ._base import AbstractKernel
 from ._distances import per_input
 
@@ -50,8 +53,8 @@ class Polynomial(AbstractKernel):
     degree: int = eqx.field(static=True)
 
     def __init__(self, degree=2, shift=1.0, variance=1.0):
-        if not isinstance(degree, int) or isinstance(degree, bool) or degree < 1:
-            raise ValueError(f"`degree` must be a whole number from 1 on, but is {plain(degree)!r}")
+        if (problem := _problem_of_degree(degree)) is not None:
+            raise ValueError(problem)
         self.degree = degree
         self.log_shift = positive(shift, "shift")
         self.log_variance = positive(variance, "variance")
@@ -66,3 +69,12 @@ class Polynomial(AbstractKernel):
     def diagonal(self, x):
         """Variances of a list of points."""
         return self.variance * (jnp.sum(x**2, axis=1) + self.shift) ** self.degree
+
+
+def _problem_of_degree(degree: Any) -> str | None:
+    if isinstance(degree, int) and not isinstance(degree, bool) and degree >= 1:
+        return None
+    return f"`degree` must be a whole number from 1 on, but is {plain(degree)!r}"
+
+
+check_fields(Polynomial, lambda kernel: _problem_of_degree(kernel.degree))

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._parameters import natural, positive
+from ..persistence import check_fields
 from ._base import AbstractKernel, require_kernel
 from ._custom import UserFunction
 from ._distances import scale_inputs
@@ -64,8 +65,8 @@ class Subspace(AbstractKernel):
             self.inputs = tuple(operator.index(i) for i in inputs)
         except TypeError as error:
             raise TypeError(f"`inputs` must be whole numbers, but are {inputs!r}") from error
-        if not self.inputs or len(set(self.inputs)) != len(self.inputs) or min(self.inputs) < 0:
-            raise ValueError("`inputs` must be different places, from 0 on, and at least one")
+        if (problem := _problem_of_inputs(self)) is not None:
+            raise ValueError(problem)
 
     def matrix(self, x1, x2, same):
         """Covariances between two lists of points."""
@@ -81,6 +82,17 @@ class Subspace(AbstractKernel):
                 f"the kernel looks at input {max(self.inputs)}, but the points have {x.shape[1]} inputs"
             )
         return x[:, np.array(self.inputs)]
+
+
+def _problem_of_inputs(kernel: Subspace) -> str | None:
+    inputs = kernel.inputs
+    whole = isinstance(inputs, tuple) and all(type(i) is int and i >= 0 for i in inputs)
+    if not whole or not inputs or len(set(inputs)) != len(inputs):
+        return f"`inputs` must be different places, from 0 on, and at least one, but are {inputs!r}"
+    return None
+
+
+check_fields(Subspace, _problem_of_inputs)
 
 
 class Transform(AbstractKernel):

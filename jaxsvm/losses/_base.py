@@ -10,6 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._errors import is_traced
+from .._parameters import Frozen
+from ..persistence import check_fields
 from ._numeric import log_kappa, log_noise_mass, noise_cumulative, noise_variance, sample_noise
 
 
@@ -165,6 +167,9 @@ class AbstractLoss(eqx.Module):
         latent = product(dual) + offset
         losses = jnp.where(weights > 0, weights * self.value(y, latent), 0.0)
         return jnp.sum(losses) + dual @ (latent - offset) / 2
+
+
+check_fields(AbstractLoss, stand_ins=(Frozen,))
 
 
 class AbstractClassification(AbstractLoss):

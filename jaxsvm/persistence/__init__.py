@@ -3,7 +3,8 @@
 A file is a zip archive without compression, which any tool for zip archives opens:
 
 - `jaxsvm.json`, first: `{"format": "jaxsvm", "version": 1, "jaxsvm": version of the writer, "arrays": how
-  many, "thing": description}`.
+  many, "thing": description}`. A file that `jaxsvm.load` should not read has a `kind`, and a `hint` at its
+  reader.
 - `arrays/0.npy`, `arrays/1.npy`, ...: the arrays, in NumPy's format, by rows, none of Python objects.
 - The archive's comment, which ends the file: `jaxsvm sha256 ` and the SHA-256 of all bytes before the 64
   digits, so that no byte of the file can change unnoticed. It tells accidents; it is no signature.
@@ -17,13 +18,16 @@ an object with one of these keys:
 | `tuple`, `dict` | the entries; pairs of keys and values |
 | `array` | the number of an array; `as` tells whether it is of `jax`, of `numpy`, or a NumPy `scalar` |
 | `class` | a class of this library or of `equinox.nn` by its public name, and its `fields` |
-| `frozen` | a frozen parameter: the number of its array |
 | `result` | a code of `jaxsvm.RESULTS` by its name |
 | `function` | a function of JAX that is common in networks, such as `jax.numpy.tanh` |
 | `yours` | a user's function, or with `fields` a user's class, by its name in the user's module |
 
-Loading looks classes and functions up in fixed lists, or by name in what the caller passes; it sets fields
-and calls none of them.
+| `frozen` | a frozen parameter: the number of its array |
+
+A file may name the concrete modules and named tuples that are public in a public package of this library,
+and those of `equinox.nn`. Loading looks them up by name among what is imported, and a user's functions and
+classes in what the caller passes; it sets fields and calls none of them. A class that is stored in another
+way than by its fields says so itself: `store_as_array`, `store_in_parts`, `check_fields`.
 """
 
 from ._failures import FileError as FileError
@@ -32,5 +36,8 @@ from ._files import load as load
 from ._files import load_as as load_as
 from ._files import save as save
 from ._files import save_as as save_as
+from ._rules import check_fields as check_fields
+from ._rules import store_as_array as store_as_array
+from ._rules import store_in_parts as store_in_parts
 from ._writer import require_writable as require_writable
 from ._writer import write_whole as write_whole

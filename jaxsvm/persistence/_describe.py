@@ -12,12 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._errors import is_traced, require_unmasked
-from .._parameters import Frozen
 from .._results import RESULTS
-from ..kernels import UserFunction
 from ._checks import problem_of
 from ._container import is_storable
-from ._known import is_named_tuple, is_own_name, name_of_function, names_of_classes
+from ._known import is_named_tuple, is_ours, is_own_name, name_of_class, name_of_function
+from ._rules import ARRAY_RULES, PARTS_RULES
 
 DEEPEST = 100  # levels of nesting; more is a structure that holds itself
 
@@ -65,10 +64,11 @@ class Describer:
             return {"tuple": entries}
         if type(thing) is dict:
             return {"dict": [self._pair(k, v, where, deeper) for k, v in thing.items()]}
-        if isinstance(thing, Frozen):
-            return {"frozen": self._number(np.asarray(thing.constant.array), where)}
-        if isinstance(thing, UserFunction):
-            return self._callable(thing, where, depth)
+        if type(thing) in ARRAY_RULES:
+            rule = ARRAY_RULES[type(thing)]
+            return {rule.key: self._number(np.asarray(rule.array_of(thing)), where)}
+        if type(thing) in PARTS_RULES:
+            return self._in_parts(thing, where, depth)
         if isinstance(thing, eqx.Module):
             return self._module(thing, where, deeper)
         if is_named_tuple(type(thing)):
@@ -109,13 +109,13 @@ class Describer:
         return [self.describe(key, place), self.describe(value, place, **deeper)]
 
     def _module(self, module, where, deeper):
-        name = names_of_classes().get(type(module))
+        name = name_of_class(type(module))
         if name is None:
             head = {"yours": self._own_name(type(module), where)}
         else:
             head = {"class": name}
-            ours = not name.startswith("equinox.")
-            if ours and not deeper["partial"] and (problem := problem_of(module)):
+            checked = is_ours(type(module)) and not deeper["partial"]
+            if checked and (problem := problem_of(module)):
                 raise ValueError(f"{where}, a {name}, cannot be saved: {problem}")
         names = [field.name for field in dataclasses.fields(cast(Any, module))]
         if set(vars(module)) != set(names):
@@ -127,7 +127,7 @@ class Describer:
         return {**head, "fields": fields}
 
     def _named_tuple(self, thing, where, deeper):
-        name = names_of_classes().get(type(thing))
+        name = name_of_class(type(thing))
         if name is None:
             raise TypeError(
                 f"{where} is a {type(thing).__name__}, a named tuple that jaxsvm does not know: save a "
@@ -137,16 +137,14 @@ class Describer:
         fields = {field: self.describe(v, f"{where}.{field}", **deeper) for field, v in pairs}
         return {"class": name, "fields": fields}
 
-    def _callable(self, thing: UserFunction, where, depth):
-        """A function with parameters, or a module in two halves: its parameters and all else."""
-        function, static = thing.rest
-        halves = {"depth": depth + 1, "partial": True}
+    def _in_parts(self, thing, where, depth):
+        """Parts may be halves of modules, which lack values."""
+        rule = PARTS_RULES[type(thing)]
         fields = {
-            "function": self.describe(function, where, **halves),
-            "parameters": self.describe(thing.parameters, where, **halves),
-            "static": self.describe(static.tree, where, **halves),
+            name: self.describe(part, where, depth=depth + 1, partial=True)
+            for name, part in zip(rule.names, rule.take_apart(thing), strict=True)
         }
-        return {"class": "kernels.UserFunction", "fields": fields}
+        return {"class": name_of_class(type(thing)), "fields": fields}
 
     def _function(self, function, where):
         name = name_of_function(function)

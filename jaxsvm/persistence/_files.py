@@ -1,6 +1,7 @@
 """`save` and `load`."""
 
 import os
+import re
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,8 @@ from ._describe import Describer
 from ._failures import FileError
 from ._rebuild import Rebuilder
 
-# what other modules write in this format, and what reads it
-_READERS = {
-    "estimator": "an estimator: read it with `jaxsvm.sklearn.load`",
-    "checkpoint": "an unfinished search: pass its path as `checkpoint` to `jaxsvm.select`",
-    "state": "an unfinished run of `jaxsvm tune`: run the same command again to resume",
-    "command": "a model of `jaxsvm tune`: use it with `jaxsvm predict` and `jaxsvm show`",
-}
+# what a file of a kind may say of its reader: words and names, nothing that a terminal would obey
+_HINT = re.compile(r"[\w .,:`-]{1,120}", re.ASCII)
 
 
 def save(path: str | os.PathLike[str], thing: Any) -> None:
@@ -46,10 +42,13 @@ def save(path: str | os.PathLike[str], thing: Any) -> None:
     save_as(None, path, thing)
 
 
-def save_as(kind: str | None, path: str | os.PathLike[str], thing: Any) -> None:
+def save_as(
+    kind: str | None, path: str | os.PathLike[str], thing: Any, *, hint: str | None = None
+) -> None:
     """Save something that `load` should not read: a `kind` of file with a reader of its own.
 
-    **Arguments:** `kind`, its name, or `None` for what `load` reads; `path`; `thing`, what to save.
+    **Arguments:** `kind`, its name, or `None` for what `load` reads; `path`; `thing`, what to save; `hint`,
+    what to do with the file, which other readers show to the user: words, and names in backquotes.
     """
     describer = Describer()
     description = describer.describe(thing)
@@ -61,7 +60,7 @@ def save_as(kind: str | None, path: str | os.PathLike[str], thing: Any) -> None:
         "thing": description,
     }
     if kind is not None:
-        manifest["kind"] = kind
+        manifest |= {"kind": kind} if hint is None else {"kind": kind, "hint": hint}
     write(Path(path), manifest, describer.arrays)
 
 
@@ -102,8 +101,9 @@ def load_as(kind: str | None, path: str | os.PathLike[str], module: Any = None) 
     manifest, arrays = read(place)
     found = manifest.get("kind")
     if found is not None and found != kind:
-        what = _READERS.get(found) if isinstance(found, str) else None
-        raise FileError(f"{place} holds {what or f'something of the kind {found!r}'}")
+        hint = manifest.get("hint")
+        known = isinstance(hint, str) and _HINT.fullmatch(hint)
+        raise FileError(f"{place} holds {hint if known else f'something of the kind {found!r}'}")
     try:
         return Rebuilder(arrays, module).rebuild(manifest.get("thing"))
     except FileError as error:

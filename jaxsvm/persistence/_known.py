@@ -1,35 +1,18 @@
 """The classes and functions that a file may name, and nothing else."""
 
-import importlib
 import inspect
+import sys
 from collections.abc import Callable
 from functools import cache
+from types import ModuleType
 from typing import Any, TypeGuard
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-_PACKAGES = (
-    "kernels",
-    "losses",
-    "criteria",
-    "criteria.priors",
-    "approximations",
-    "selection.stopping",
-    "posteriors",
-    "sampling",
-    "selection",
-    "evidence",
-    "gp",
-)
-# parts of public objects that have no public name themselves
-_PARTS = {
-    "evidence._estimate": ("Path",),
-    "evidence._thermodynamic": ("ThermodynamicDiagnostics",),
-    "evidence._tempered": ("TemperedDiagnostics",),
-    "datasets": ("Dataset", "Split"),
-}
+_LIBRARY = __name__.split(".")[0]
+_NETWORKS = eqx.nn.__name__
 _ACTIVATIONS = (
     "celu elu gelu glu hard_sigmoid hard_silu hard_swish hard_tanh leaky_relu log_sigmoid "
     "log_softmax mish relu relu6 selu sigmoid silu soft_sign softmax softplus sparse_plus "
@@ -50,44 +33,44 @@ def is_own_name(name: Any) -> TypeGuard[str]:
     return isinstance(name, str) and name.isidentifier() and not name.startswith("__")
 
 
-@cache
-def classes() -> dict[str, type]:
-    """Concrete classes of modules and named tuples by their public names, those of networks included."""
-    from .._fit import Fit, Stats
-    from .._machine import KernelMachine
-    from .._parameters import Frozen
-    from ..kernels import UserFunction
-
-    special = {Frozen, UserFunction}  # which have descriptions of their own
-    found: dict[str, type] = {c.__name__: c for c in (KernelMachine, Fit, Stats)}
-    root = __package__.rsplit(".", 1)[0] if __package__ else "jaxsvm"
-    for package in _PACKAGES:
-        for name, thing in vars(importlib.import_module(f"{root}.{package}")).items():
-            if not name.startswith("_") and _is_data(thing) and thing not in special:
-                found[f"{package}.{name}"] = thing
-    for package, names in _PARTS.items():
-        module = importlib.import_module(f"{root}.{package}")
-        for name in names:
-            found[f"{package.split('.')[0]}.{name}"] = getattr(module, name)
-    for name, thing in vars(eqx.nn).items():
-        if not name.startswith("_") and _is_data(thing):
-            found[f"equinox.nn.{name}"] = thing
-    return found
+def is_ours(cls: type) -> bool:
+    """Whether a class belongs to this library."""
+    return cls.__module__.split(".")[0] == _LIBRARY
 
 
-def _is_data(thing: Any) -> bool:
-    if not inspect.isclass(thing) or thing.__name__.startswith("Abstract"):
+def name_of_class(cls: type) -> str | None:
+    """The name by which a file may name a class, such as `kernels.RBF`; None for a class that it may not.
+
+    Known are the concrete modules and named tuples that are public in the package that defines them,
+    of this library and of `equinox.nn`.
+    """
+    package, _, file = cls.__module__.rpartition(".")
+    if not file.startswith("_"):
+        package = cls.__module__
+    within_library = f"{package}.".startswith(f"{_LIBRARY}.")
+    if not (within_library or package == _NETWORKS) or not _is_data(cls):
+        return None
+    if "._" in package or vars(sys.modules[package]).get(cls.__name__) is not cls:
+        return None
+    name = f"{package}.{cls.__name__}"
+    return name.removeprefix(f"{_LIBRARY}.")
+
+
+def class_of_name(name: Any) -> type | None:
+    """The class of such a name; None where there is none. Nothing is imported for it."""
+    if not isinstance(name, str):
+        return None
+    path, _, last = name.rpartition(".")
+    package = path if path == _NETWORKS else f"{_LIBRARY}.{path}".rstrip(".")
+    home = sys.modules.get(package)
+    cls = vars(home).get(last) if isinstance(home, ModuleType) else None
+    return cls if inspect.isclass(cls) and name_of_class(cls) == name else None
+
+
+def _is_data(cls: type) -> bool:
+    if cls.__name__.startswith(("Abstract", "_")):
         return False
-    return is_named_tuple(thing) or (issubclass(thing, eqx.Module) and thing is not eqx.Module)
-
-
-@cache
-def names_of_classes() -> dict[type, str]:
-    """The name of each known class; the first one, for a class with several."""
-    names: dict[type, str] = {}
-    for name, cls in classes().items():
-        names.setdefault(cls, name)
-    return names
+    return is_named_tuple(cls) or issubclass(cls, eqx.Module)
 
 
 @cache

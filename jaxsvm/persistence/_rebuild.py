@@ -10,13 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._parameters import Frozen, _Constant
 from .._results import RESULTS
-from ..kernels import HashableTree, UserFunction
 from ._checks import problem_of
 from ._describe import DEEPEST
 from ._failures import FileError
-from ._known import classes, functions, is_named_tuple, is_own_name
+from ._known import class_of_name, functions, is_named_tuple, is_ours, is_own_name
+from ._rules import ARRAY_RULES, PARTS_RULES
 
 
 class Rebuilder:
@@ -54,8 +53,9 @@ class Rebuilder:
             return self._dict(node["dict"], deeper)
         if keys == {"array", "as"}:
             return self._array(self._numbered(node["array"]), node["as"])
-        if keys == {"frozen"}:
-            return Frozen(_Constant(self._supported(self._numbered(node["frozen"]))))
+        for rule in ARRAY_RULES.values():
+            if keys == {rule.key}:
+                return rule.rebuild(self._supported(self._numbered(node[rule.key])))
         if keys == {"result"}:
             return self._known(RESULTS.__members__, node["result"], "result")
         if keys == {"class", "fields"} and isinstance(node["fields"], dict):
@@ -106,9 +106,11 @@ class Rebuilder:
         return array
 
     def _object(self, name, fields, deeper):
-        if name == "kernels.UserFunction":
-            return self._callable(fields, deeper["depth"])
-        cls = self._known(classes(), name, "class")
+        cls = class_of_name(name)
+        if cls is None:
+            raise FileError(f"it names the class {name!r}, which this jaxsvm does not know")
+        if cls in PARTS_RULES:
+            return self._from_parts(cls, name, fields, deeper["depth"])
         if not is_named_tuple(cls):
             return self._module_of(cls, name, fields, deeper)
         named = cast(Any, cls)
@@ -121,25 +123,19 @@ class Rebuilder:
         module = object.__new__(cls)
         for field, node in fields.items():
             object.__setattr__(module, field, self.rebuild(node, **deeper))
-        ours = classes().get(name) is cls and not name.startswith("equinox.")
-        if ours and not deeper["partial"] and (problem := problem_of(module)):
+        checked = is_ours(cls) and not deeper["partial"]
+        if checked and (problem := problem_of(module)):
             raise FileError(f"it has a {name} that cannot be: {problem}")
         return module
 
-    def _callable(self, fields, depth):
-        self._check_names("kernels.UserFunction", fields, ("function", "parameters", "static"))
-        halves = {"depth": depth, "partial": True}
-        function, parameters, static = (
-            self.rebuild(fields[name], **halves) for name in ("function", "parameters", "static")
-        )
-        whole = static if function is None else function
-        if not callable(whole):
-            raise FileError("it has a custom kernel without a function")
-        rebuilt = object.__new__(UserFunction)
-        object.__setattr__(rebuilt, "parameters", parameters)
-        object.__setattr__(rebuilt, "rest", (function, HashableTree(static)))
-        object.__setattr__(rebuilt, "is_function", function is not None)
-        return rebuilt
+    def _from_parts(self, cls, name, fields, depth):
+        rule = PARTS_RULES[cls]
+        self._check_names(name, fields, rule.names)
+        parts = [self.rebuild(fields[part], depth=depth, partial=True) for part in rule.names]
+        try:
+            return rule.rebuild(*parts)
+        except ValueError as error:
+            raise FileError(f"it has a {name} that cannot be: {error}") from error
 
     @staticmethod
     def _check_names(name, fields, wanted):

@@ -4,12 +4,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.ticker import MaxNLocator
 
 from .._parameters import is_positive
 from ..selection import Selection
-from ._figure import as_place, many_axes
-from ._history import MOST_CURVES, draw_parameter, named, use_log_scale
+from ._figure import as_place, many_axes, require
+from ._history import (
+    MOST_CURVES,
+    draw_errors,
+    draw_parameter,
+    errors_of,
+    finish_panels,
+    named,
+    use_log_scale,
+)
 
 
 def ascent(
@@ -35,18 +42,13 @@ def ascent(
     one) with a band of two standard errors, then the mean magnitude of the gradient, and test and
     validation errors if there are any.
     """
-    if not isinstance(path, Selection):
-        raise TypeError(
-            "`path` must be the outcome of `jaxsvm.evidence_ascent` or `jaxsvm.select`, not a "
-            f"{type(path).__name__}"
-        )
+    require(path, Selection, "path", "jaxsvm.evidence_ascent")
     record = path.history
     chosen = as_place(path.best if start is None else start, len(path.results), "start", "a start")
     length = int(record.steps[chosen])
     steps = np.arange(length)
     shown = named(path, names)
-    errors = {"test": record.test_error, "validation": record.validation_error}
-    errors = {k: np.asarray(v)[chosen, :length] for k, v in errors.items() if v is not None}
+    errors = errors_of(record, chosen)
     titles = [title for name in shown for title in (name, f"gradient: {name}")]
     titles += ["mean magnitude of the gradient", *(["error"] if errors else [])]
     panels = many_axes(axes, titles, 2, (4.0, 2.1), share_x=True)
@@ -74,15 +76,6 @@ def ascent(
     ax.plot(steps, np.asarray(record.magnitude)[chosen, :length], color="C0")
     use_log_scale(ax)
     if errors:
-        scale = 100 if path.model.loss.is_classifier else 1
-        for label, row in errors.items():
-            panels[-1].plot(steps, scale * row, label=label)
-        panels[-1].legend(fontsize="small")
-        titles[-1] = "error (%)" if scale == 100 else "mean squared error"
-    for ax, title in zip(panels, titles, strict=True):
-        ax.set_title(title, fontsize="medium")
-        ax.margins(x=0.02)
-        ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    for ax in panels[-2:] if axes is None else panels:
-        ax.set_xlabel("step")
+        titles[-1] = draw_errors(panels[-1], errors, path.model)
+    finish_panels(panels, titles, panels[-2:] if axes is None else panels)
     return panels

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from ..calibration import coverage as coverage_of
 from ..posteriors import AbstractPosterior
-from ._figure import one_axes
+from ._figure import by_name, unit_axes
 
 
 def coverage(
@@ -33,12 +33,9 @@ def coverage(
 
     **Returns:** the Axes.
     """
-    named = posterior if isinstance(posterior, Mapping) else {"": posterior}
-    if not named:
-        raise ValueError("`posterior` is empty: there is nothing to draw")
-    drawn = {str(name): coverage_of(one, x, y, levels) for name, one in named.items()}
-    ax = one_axes(ax, (4.6, 4.4))
-    ax.plot([0, 1], [0, 1], color="0.6", linestyle="--", linewidth=1, zorder=1)
+    named = by_name(posterior, "posterior")
+    drawn = {name: coverage_of(one, x, y, levels) for name, one in named.items()}
+    ax = unit_axes(ax, "level of the interval", "share of targets inside")
     for number, (name, table) in enumerate(drawn.items()):
         # a little apart, so that the bars of one do not hide those of another
         shift = 0.006 * (number - (len(drawn) - 1) / 2)
@@ -53,10 +50,6 @@ def coverage(
             markersize=4,
             label=name or None,
         )
-    ax.set_xlim(-0.03, 1.03)
-    ax.set_ylim(-0.03, 1.03)
-    ax.set_xlabel("level of the interval")
-    ax.set_ylabel("share of targets inside")
     if any(drawn):
         ax.legend(fontsize="small", loc="upper left")
     return ax

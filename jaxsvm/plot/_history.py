@@ -14,11 +14,12 @@ from matplotlib.ticker import (
     StrMethodFormatter,
 )
 
+from .._machine import KernelMachine
 from .._parameters import is_positive, matching
 from .._results import RESULTS
 from ..criteria import AbstractCriterion
 from ..selection import Selection
-from ._figure import as_place, many_axes
+from ._figure import as_place, many_axes, require
 
 MOST_CURVES = 6  # of one parameter: more of them cannot be told apart
 
@@ -50,19 +51,14 @@ def history(
     **Returns:** the Axes in an array: first the hyperparameters, then the criterion and the others, the
     norm of the gradient if there is one, and test and validation errors if there are any.
     """
-    if not isinstance(selection, Selection):
-        raise TypeError(
-            f"`selection` must be what `jaxsvm.select` gave back, not a {type(selection).__name__}"
-        )
+    require(selection, Selection, "selection", "jaxsvm.select")
     record = selection.history
     chosen = _start(selection, start)
     length = int(record.steps[chosen])
     steps = np.arange(length)
     shown = named(selection, names)
     norms = np.asarray(record.gradient_norm)[chosen, :length]
-    errors = {"test": record.test_error, "validation": record.validation_error}
-    errors = {k: np.asarray(v)[chosen, :length] for k, v in errors.items() if v is not None}
-
+    errors = errors_of(record, chosen)
     others = {} if others is None else dict(others)
     titles = [*shown, "criterion", *others]
     titles += ["gradient norm"] if np.isfinite(norms).any() else []
@@ -91,19 +87,10 @@ def history(
         ax.plot(steps, norms, color="C0")
         use_log_scale(ax)
     if errors:
-        ax = next(rest)
-        scale = 100 if selection.model.loss.is_classifier else 1
-        for label, row in errors.items():
-            ax.plot(steps, scale * row, label=label)
-        ax.legend(fontsize="small")
-        titles[-1] = "error (%)" if scale == 100 else "mean squared error"
-    for ax, title in zip(panels, titles, strict=True):
-        ax.set_title(title, fontsize="medium")
-        ax.margins(x=0.02)
+        titles[-1] = draw_errors(panels[-1], errors, selection.model)
+    finish_panels(panels, titles, panels if axes is not None else panels[-columns:])
+    for ax in panels:
         ax.tick_params(labelbottom=True)
-        ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    for ax in panels[-columns:] if axes is None else panels:
-        ax.set_xlabel("step")
     return panels
 
 
@@ -130,6 +117,32 @@ def named(selection, names) -> list[str]:
         if not any(full == name or full.startswith(name + ".") for full in chosen):
             raise ValueError(f"`{name}` is frozen: it has no history")
     return chosen
+
+
+def errors_of(record: Any, start: int) -> dict[str, np.ndarray]:
+    """The errors that were recorded at the steps of a start, by the data they are of."""
+    length = int(record.steps[start])
+    errors = {"test": record.test_error, "validation": record.validation_error}
+    return {k: np.asarray(v)[start, :length] for k, v in errors.items() if v is not None}
+
+
+def draw_errors(ax: Axes, errors: dict[str, np.ndarray], model: KernelMachine) -> str:
+    """Draw errors over the steps; the title of their panel comes back."""
+    scale = 100 if model.loss.is_classifier else 1
+    for label, row in errors.items():
+        ax.plot(np.arange(len(row)), scale * row, label=label)
+    ax.legend(fontsize="small")
+    return "error (%)" if scale == 100 else "mean squared error"
+
+
+def finish_panels(panels: np.ndarray, titles: list[str], lowest: np.ndarray) -> None:
+    """Titles and axes of panels over the steps; the lowest ones say so."""
+    for ax, title in zip(panels, titles, strict=True):
+        ax.set_title(title, fontsize="medium")
+        ax.margins(x=0.02)
+        ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    for ax in lowest:
+        ax.set_xlabel("step")
 
 
 def draw_parameter(ax: Axes, steps: np.ndarray, values: np.ndarray) -> None:

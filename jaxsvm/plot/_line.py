@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 
-from .._errors import plain
 from .._machine import KernelMachine
+from .._options import check_count
 from .._parameters import unfreeze
 from .._programs import jit
 from ..criteria import AbstractCriterion, is_usable, prepare
@@ -60,8 +60,7 @@ def criterion_along(
     **Returns:** a tuple `Line(ax, positions, values)`; where a fit fails the value is NaN, and the curve has
     a gap.
     """
-    if not (isinstance(points, int) and points >= 2):
-        raise ValueError(f"`points` must be an integer of at least 2, but is {plain(points)!r}")
+    check_count("points", points, least=2)
     kind = "start" if isinstance(models, Selection) else "model"
     ends = _ends(models, first, second, kind)
     if x is None and y is None and isinstance(models, Selection):

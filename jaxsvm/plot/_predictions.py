@@ -6,10 +6,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from .._errors import as_inputs, as_targets
 from ..calibration import as_posterior
 from ..posteriors import AbstractPosterior, Examples, LaplacePosterior
-from ._figure import one_axes
+from ._figure import one_axes, points_or, widened
 
 _MARGIN = 0.05  # of the range of the points, around them
 _RESOLUTION = 300
@@ -44,13 +43,7 @@ def predictions(
     **Returns:** the Axes.
     """
     data = as_posterior(posterior).examples
-    if x is None:
-        if y is not None:
-            raise ValueError("`y` has no points: give `x` too")
-        points, targets = np.asarray(data.x), np.asarray(data.y)
-    else:
-        points = np.asarray(as_inputs(x))
-        targets = None if y is None else np.asarray(as_targets(y, len(points), labels=False))
+    points, targets = points_or(data, x, y, labels=False)
     if points.shape[1] > 1:
         return _in_order(posterior, points, targets, level, ax)
     if targets is not None and _are_examples(data, points, targets):
@@ -65,9 +58,7 @@ def _are_examples(data: Examples, points: np.ndarray, targets: np.ndarray) -> bo
 
 
 def _along_input(posterior, data, points, targets, level, ax) -> Axes:
-    low, high = float(points.min()), float(points.max())
-    margin = _MARGIN * (high - low) or 1.0
-    grid = np.linspace(low - margin, high + margin, _RESOLUTION)
+    grid = np.linspace(*widened(points, _MARGIN), _RESOLUTION)
     mean, deviation = (np.asarray(row) for row in posterior.latent(grid[:, None]))
     ends = [np.asarray(row) for row in posterior.interval(grid[:, None], level)]
 
@@ -84,9 +75,7 @@ def _along_input(posterior, data, points, targets, level, ax) -> Axes:
     if targets is not None:
         ax.scatter(points[:, 0], targets, s=8, color="C1", alpha=0.7, label="targets", zorder=2)
     _draw_examples(ax, data, posterior)
-    ax.set_xlim(grid[0], grid[-1])
-    ax.set_xlabel("input")
-    ax.set_ylabel("target")
+    ax.set(xlim=(grid[0], grid[-1]), xlabel="input", ylabel="target")
     ax.legend(fontsize="small")
     return ax
 
@@ -122,8 +111,7 @@ def _in_order(posterior, points, targets, level, ax) -> Axes:
     ax.plot(numbers, mean, "o", color=_COLOR, markersize=3, label="mean", zorder=3)
     ax.margins(x=0.02)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_xlabel("point")
-    ax.set_ylabel("target")
+    ax.set(xlabel="point", ylabel="target")
     ax.legend(fontsize="small")
     return ax
 

@@ -37,7 +37,24 @@ def relevance(
 
     **Returns:** the Axes.
     """
-    shares = relevance_of(model, parameter=parameter)
+    return relevance_bars(relevance_of(model, parameter=parameter), names, sort=sort, ax=ax)
+
+
+def relevance_bars(
+    shares: Any, names: Sequence[str] | None = None, *, sort: bool = True, ax: Any = None
+) -> Axes:
+    """Draw relevances that are known already, such as `relevance_` of an estimator.
+
+    **Arguments:**
+
+    - `shares`: one number from 0 to 1 for each input.
+    - `names`: of the inputs; by default their numbers.
+    - `sort`: the most relevant input on top; otherwise the first one.
+    - `ax`: Axes to draw in; by default those of a new figure.
+
+    **Returns:** the Axes.
+    """
+    shares = np.asarray(shares, float).ravel()
     shown = [f"input {i}" for i in range(len(shares))] if names is None else list(names)
     if isinstance(names, str) or len(shown) != len(shares):
         raise ValueError(f"`names` must hold {len(shares)} names, one for each lengthscale")
@@ -48,6 +65,5 @@ def relevance(
     ax.barh(places, shares[order], height=0.7, color="C0")
     ax.set_yticks(places, [str(shown[int(i)]) for i in order])
     ax.set_ylim(len(shares) - 0.4, -0.6)  # from top to bottom
-    ax.set_xlim(0, 1.02)
-    ax.set_xlabel("relative relevance $1/\\mathrm{lengthscale}^2$")
+    ax.set(xlim=(0, 1.02), xlabel="relative relevance $1/\\mathrm{lengthscale}^2$")
     return ax

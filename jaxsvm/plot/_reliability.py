@@ -1,6 +1,5 @@
 """Reliability diagrams: what was predicted, and what happened."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,7 @@ from matplotlib.axes import Axes
 
 from ..calibration import expected_calibration_error
 from ..calibration import reliability as reliability_of
-from ._figure import one_axes
+from ._figure import by_name, unit_axes
 
 
 def reliability(y: Any, probabilities: Any, bins: int = 10, *, ax: Any = None) -> Axes:
@@ -27,15 +26,11 @@ def reliability(y: Any, probabilities: Any, bins: int = 10, *, ax: Any = None) -
 
     **Returns:** the Axes.
     """
-    named = probabilities if isinstance(probabilities, Mapping) else {"": probabilities}
-    if not named:
-        raise ValueError("`probabilities` is empty: there is nothing to draw")
     drawn = {
-        str(name): (reliability_of(y, p, bins), expected_calibration_error(y, p, bins))
-        for name, p in named.items()
+        name: (reliability_of(y, p, bins), expected_calibration_error(y, p, bins))
+        for name, p in by_name(probabilities, "probabilities").items()
     }
-    ax = one_axes(ax, (4.6, 4.4))
-    ax.plot([0, 1], [0, 1], color="0.6", linestyle="--", linewidth=1, zorder=1)
+    ax = unit_axes(ax, "predicted probability of +1", "frequency of +1")
     for number, (name, (table, error)) in enumerate(drawn.items()):
         full = table.counts > 0
         prediction, frequency, counts = (column[full] for column in table)
@@ -47,9 +42,5 @@ def reliability(y: Any, probabilities: Any, bins: int = 10, *, ax: Any = None) -
         ax.errorbar(prediction, frequency, bars, color=color, linewidth=1.2, elinewidth=0.8)
         areas = 12 + 150 * counts / counts.sum()
         ax.scatter(prediction, frequency, s=areas, color=color, label=label, zorder=3)
-    ax.set_xlim(-0.03, 1.03)
-    ax.set_ylim(-0.03, 1.03)
-    ax.set_xlabel("predicted probability of +1")
-    ax.set_ylabel("frequency of +1")
     ax.legend(fontsize="small", loc="upper left")
     return ax

@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from matplotlib.axes import Axes
 
-from .._errors import as_targets, plain
+from .._errors import as_targets
+from .._options import check_count
 from .._programs import jit
 from ..calibration import as_posterior
 from ..posteriors import AbstractPosterior, Components, require_known_noise
@@ -35,10 +36,8 @@ def residuals(
 
     **Returns:** the Axes.
     """
-    if bins is not None and (
-        not isinstance(bins, int | np.integer) or isinstance(bins, bool) or bins < 1
-    ):
-        raise ValueError(f"`bins` must be a positive integer, but is {plain(bins)!r}")
+    if bins is not None:
+        check_count("bins", bins)
     require_known_noise(as_posterior(posterior).loss)
     parts = posterior.components(x)
     targets = np.asarray(as_targets(y, parts.mean.shape[0], labels=False))
@@ -68,10 +67,8 @@ def residuals(
     )
     gaussian = np.exp(-(ticks**2) / 2) / np.sqrt(2 * np.pi)
     ax.plot(ticks, gaussian, color="0.4", linestyle="--", linewidth=1, label="Gaussian")
-    ax.set_xlim(-reach, reach)
-    ax.set_ylim(bottom=0)
-    ax.set_xlabel("residual / standard deviation of the noise")
-    ax.set_ylabel("density")
+    ax.set(xlim=(-reach, reach), xlabel="residual / standard deviation of the noise")
+    ax.set(ylim=(0, None), ylabel="density")
     ax.legend(fontsize="small", loc="upper right")
     return ax
 

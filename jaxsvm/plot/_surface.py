@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from .._errors import as_inputs, as_targets, plain
 from .._fit import Fit
-from ..posteriors import AbstractPredictor, Examples
-from ._figure import as_place, one_axes
+from .._options import check_count
+from ..posteriors import AbstractPredictor
+from ._figure import as_place, one_axes, points_or, widened
 
 _MARGIN = 0.08  # of the range of the points, around them
 _BLOCK = 2_000_000  # entries of a kernel matrix to hold at a time
@@ -46,14 +46,15 @@ def decision_surface(
         )
     if not fit.loss.is_classifier:
         raise ValueError("the machine is a regression: a decision surface needs a classifier")
-    if not (isinstance(resolution, int) and resolution >= 2):
+    check_count("resolution", resolution, least=2)
+    points, labels = points_or(fit.examples, x, y, labels=True)
+    if points.shape[1] != fit.examples.x.shape[1]:
         raise ValueError(
-            f"`resolution` must be an integer of at least 2, but is {plain(resolution)!r}"
+            f"the machine was fitted on {fit.examples.x.shape[1]} inputs, but `x` has {points.shape[1]}"
         )
-    points, labels = _points(fit.examples, x, y)
     across, up = _inputs(inputs, points.shape[1])
 
-    ranges = [_range(points[:, i]) for i in (across, up)]
+    ranges = [widened(points[:, i], _MARGIN) for i in (across, up)]
     ticks = [np.linspace(low, high, resolution) for low, high in ranges]
     grid = np.tile(points.mean(axis=0), (resolution**2, 1))
     grid[:, across], grid[:, up] = (g.ravel() for g in np.meshgrid(*ticks))
@@ -66,27 +67,9 @@ def decision_surface(
     _draw_points(ax, points[:, [across, up]], labels)
     if x is None and isinstance(fit, Fit):
         _mark_support(ax, points[:, [across, up]], fit)
-    ax.set_xlabel(f"input {across}")
-    ax.set_ylabel(f"input {up}")
-    ax.set_xlim(*ranges[0])
-    ax.set_ylim(*ranges[1])
+    ax.set(xlabel=f"input {across}", ylabel=f"input {up}", xlim=ranges[0], ylim=ranges[1])
     ax.legend(fontsize="small")
     return ax
-
-
-def _points(data: Examples, x: Any, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    if x is None:
-        if y is not None:
-            raise ValueError("`y` has no points: give `x` too")
-        return np.asarray(data.x), np.asarray(data.y)
-    points = np.asarray(as_inputs(x))
-    if points.shape[1] != data.x.shape[1]:
-        raise ValueError(
-            f"the machine was fitted on {data.x.shape[1]} inputs, but `x` has {points.shape[1]}"
-        )
-    if y is None:
-        return points, None
-    return points, np.asarray(as_targets(y, len(points), labels=True))
 
 
 def _inputs(inputs, count: int) -> tuple[int, int]:
@@ -98,12 +81,6 @@ def _inputs(inputs, count: int) -> tuple[int, int]:
     if across == up:
         raise ValueError(f"`inputs` must be two different inputs, but are {inputs!r}")
     return across, up
-
-
-def _range(values: np.ndarray) -> tuple[float, float]:
-    low, high = float(values.min()), float(values.max())
-    margin = _MARGIN * (high - low) or 1.0
-    return low - margin, high + margin
 
 
 def _decision(fit: AbstractPredictor, grid: np.ndarray, examples: int) -> np.ndarray:

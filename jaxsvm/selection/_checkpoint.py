@@ -12,6 +12,7 @@ from ..persistence import FileError, load_as, require_writable, save_as
 from ._fingerprint import fingerprint
 
 _KIND = "checkpoint"  # of file
+_HINT = "an unfinished search: pass its path as `checkpoint` to `jaxsvm.select`"
 _FORMAT = 3
 
 
@@ -67,7 +68,7 @@ class Checkpoint:
             for start, (leaves, steps) in self._entries.items()
         }
         content = {"format": _FORMAT, "fingerprint": self._fingerprint, "starts": starts}
-        save_as(_KIND, self._path, content)
+        save_as(_KIND, self._path, content, hint=_HINT)
 
     def _read(self) -> None:
         assert self._path is not None

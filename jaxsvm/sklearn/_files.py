@@ -18,6 +18,7 @@ from ._svc import BayesianSVC
 from ._svr import BayesianSVR, Regression
 
 KIND = "estimator"  # of file
+_HINT = "an estimator: read it with `jaxsvm.sklearn.load`"
 _ESTIMATORS = {kind.__name__: kind for kind in (BayesianSVC, LSSVC, BayesianSVR, MeanFieldGPC)}
 _PARTS = {kind.__name__: kind for kind in (Binary, Regression, Scaling, Sigmoid)}
 
@@ -35,7 +36,7 @@ def save(path: str | Path, estimator: AbstractEstimator) -> None:
     problem = problem_of(estimator)
     if problem is not None:
         raise ValueError(f"`estimator` cannot be saved: {problem}")
-    save_as(KIND, path, described(estimator))
+    save_as(KIND, path, described(estimator), hint=_HINT)
 
 
 def load(path: str | Path, module: Any = None) -> AbstractEstimator:

@@ -16,6 +16,7 @@ import pytest
 
 import jaxsvm as jsvm
 from jaxsvm import kernels, losses
+from jaxsvm.persistence._known import class_of_name, name_of_class
 
 HERE = sys.modules[__name__]
 X = np.asarray(jax.random.normal(jax.random.key(0), (8, 3)))
@@ -149,11 +150,14 @@ def bits(array):
 
 
 def test_all_kernels_and_losses_are_here():
-    for module, known in ((kernels, KERNELS), (losses, LOSSES)):
+    pairs = ((kernels, kernels.AbstractKernel, KERNELS), (losses, losses.AbstractLoss, LOSSES))
+    for module, base, known in pairs:
         concrete = {
             name
             for name, thing in vars(module).items()
-            if not name.startswith(("_", "Abstract")) and isinstance(thing, type(eqx.Module))
+            if not name.startswith(("_", "Abstract"))
+            and isinstance(thing, type)
+            and issubclass(thing, base)
         }
         assert concrete <= set(known)
 
@@ -370,3 +374,19 @@ def test_links_stay_links(path, fitted):
     link.symlink_to(path)
     jsvm.save(link, fitted)
     assert link.is_symlink() and path.exists()
+
+
+def test_public_classes_are_known_without_a_list():
+    for cls, name in (
+        (jsvm.Fit, "Fit"),
+        (kernels.RBF, "kernels.RBF"),
+        (jsvm.criteria.priors.Gaussian, "criteria.priors.Gaussian"),
+        (jsvm.evidence.Path, "evidence.Path"),
+        (jsvm.calibration.Coverage, "calibration.Coverage"),
+        (eqx.nn.Linear, "equinox.nn.Linear"),
+    ):
+        assert name_of_class(cls) == name and class_of_name(name) is cls
+    for cls in (kernels.AbstractKernel, eqx.Module, dict, Tilted, jsvm.RESULTS):
+        assert name_of_class(cls) is None
+    for name in ("kernels._base.Sum", "kernels.jnp", "numpy.ndarray", "sys.modules", "Module", ""):
+        assert class_of_name(name) is None

@@ -427,3 +427,25 @@ def test_an_ascent_beside_its_gradients():
     np.testing.assert_allclose(panels[-1].lines[0].get_ydata(), errors)
     with pytest.raises(TypeError, match="must be what"):
         plot.ascent(path.model)
+
+
+def test_progress_of_several_searches(selection):
+    record = selection.history
+    ax = plot.progress([record, record], ["one", "two"])
+    assert len(ax.lines) == 2 * len(selection.results)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["one", "two"]
+    row = np.asarray(record.value)[0]
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), row[np.isfinite(row)])
+    assert len(plot.progress(record).lines) == len(selection.results)
+    for wrong in (selection, [], [record, 1]):
+        with pytest.raises(TypeError, match="the history of a search"):
+            plot.progress(wrong)
+    with pytest.raises(ValueError, match="2 histories, but 1 `names`"):
+        plot.progress([record, record], ["one"])
+
+
+def test_relevances_that_are_known_already():
+    ax = plot.relevance_bars([0.5, 1.0], ["a", "b"])
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["b", "a"]
+    with pytest.raises(ValueError, match="`names` must hold 2 names"):
+        plot.relevance_bars([0.5, 1.0], ["a"])

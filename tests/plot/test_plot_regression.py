@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxsvm.sampling._whitening import Subspace, whiten
 from scipy.stats import norm
 
 import jaxsvm as jsvm
 from jaxsvm import calibration, kernels, losses
 from jaxsvm.sampling._chains import Averages
-from jaxsvm.sampling._whitening import Subspace, whiten
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -288,3 +288,13 @@ def test_arguments_of_one_plot_only(posterior):
     with pytest.raises(ValueError, match="nothing to draw"):
         plot.coverage({}, NEW_X, NEW_Y)
     assert not pyplot.get_fignums()
+
+
+def test_agreement():
+    ax = plot.agreement([1.0, 2.0, 3.0], [1.1, 1.9, 3.5], 0.2)
+    np.testing.assert_array_equal(ax.lines[0].get_xydata(), [[1.1, 1], [1.9, 2], [3.5, 3]])
+    np.testing.assert_array_equal(ax.lines[-1].get_xdata(), [1.0, 3.5])
+    assert "deviation" in ax.get_xlabel()
+    assert plot.agreement([1.0], [1.0]).get_xlabel() == "predicted"
+    with pytest.raises(ValueError, match="3 targets, but 2 predictions"):
+        plot.agreement([1.0, 2.0, 3.0], [1.0, 2.0])

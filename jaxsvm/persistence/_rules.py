@@ -1,0 +1,84 @@
+"""What classes say themselves about how they are stored."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class ArrayRule(NamedTuple):
+    """How an object is stored as one array, under a key of the format."""
+
+    key: str
+    array_of: Callable[[Any], np.ndarray]
+    rebuild: Callable[[np.ndarray], Any]
+
+
+class PartsRule(NamedTuple):
+    """How an object is stored as parts other than its fields."""
+
+    names: tuple[str, ...]
+    take_apart: Callable[[Any], tuple]
+    rebuild: Callable[..., Any]
+
+
+ARRAY_RULES: dict[type, ArrayRule] = {}
+PARTS_RULES: dict[type, PartsRule] = {}
+_CHECKS: dict[type, Callable[[Any], str | None]] = {}
+_STAND_INS: dict[type, tuple[type, ...]] = {}
+
+
+def store_as_array(
+    cls: type,
+    key: str,
+    array_of: Callable[[Any], np.ndarray],
+    rebuild: Callable[[np.ndarray], Any],
+) -> None:
+    """Store the objects of a class as one array each.
+
+    **Arguments:** `cls`; `key`, which marks the array in a description; `array_of`, from the object to its
+    array; `rebuild`, from the array to the object.
+    """
+    ARRAY_RULES[cls] = ArrayRule(key, array_of, rebuild)
+
+
+def store_in_parts(
+    cls: type,
+    names: tuple[str, ...],
+    take_apart: Callable[[Any], tuple],
+    rebuild: Callable[..., Any],
+) -> None:
+    """Store the objects of a public class as parts other than its fields.
+
+    **Arguments:** `cls`; `names` of the parts; `take_apart`, from the object to its parts, in which modules
+    may lack values; `rebuild`, from the parts to the object. It must call nothing that a file holds, and
+    raise a `ValueError` for parts that do not fit.
+    """
+    PARTS_RULES[cls] = PartsRule(names, take_apart, rebuild)
+
+
+def check_fields(
+    cls: type,
+    problem_of: Callable[[Any], str | None] | None = None,
+    *,
+    stand_ins: tuple[type, ...] = (),
+) -> None:
+    """Say what holds for the fields of a class, and of all classes below it, beyond their types.
+
+    **Arguments:** `cls`; `problem_of`, which gets an object whose fields have the right types and returns
+    what is wrong with them, or None; `stand_ins`, classes of `store_as_array` whose objects may take the
+    place of an array in a field.
+    """
+    if problem_of is not None:
+        _CHECKS[cls] = problem_of
+    _STAND_INS[cls] = stand_ins
+
+
+def checks_of(cls: type) -> list[Callable[[Any], str | None]]:
+    """The checks of a class and of all classes above it."""
+    return [_CHECKS[base] for base in cls.__mro__ if base in _CHECKS]
+
+
+def may_stand_in(value: Any, cls: type) -> bool:
+    """Whether the value may take the place of an array in a field of the class."""
+    return any(type(value) in _STAND_INS.get(base, ()) for base in cls.__mro__)
