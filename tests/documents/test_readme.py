@@ -76,6 +76,7 @@ def test_the_table_of_probabilities():
     assert "| thyroid | 1 | samples, normalized |" in printed and "Platt" in printed
 
 
+@pytest.mark.records
 def test_committed_results_make_the_tables():
     printed = output_of("papers/cawley_talbot_table2.py", "--show")
     assert printed.count("±") >= 13 * 8
