@@ -17,6 +17,8 @@ CI = ROOT / ".ci" / "run"
 def test_the_readme_shows_the_command_that_ci_runs():
     command = re.search(r"^readme_command='(.*)'$", CI.read_text(), re.MULTILINE)
     assert command is not None and f"```sh\n{command[1]}\n```" in (ROOT / "README.md").read_text()
+    files = re.findall(r"tests/\w+/\w+\.py", CI.read_text())
+    assert len(files) > 8 and all((ROOT / file).exists() for file in files)
 
 
 def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
