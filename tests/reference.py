@@ -91,16 +91,3 @@ def central_difference(function, vector, step=1e-5):
             2 * step
         )
     return gradient
-
-
-def check_gradient(function, model, *data, relative=1e-5, absolute=1e-6):
-    """The gradient of `function(model, *data)` against central differences, leaf by leaf."""
-    import jax
-    from jax.flatten_util import ravel_pytree
-
-    point, unravel = ravel_pytree(model)
-    value = jax.jit(lambda flat, *data: function(unravel(flat), *data))
-    gradient = jax.jit(jax.grad(lambda flat, *data: function(unravel(flat), *data)))(point, *data)
-    expected = central_difference(lambda flat: value(flat, *data), np.asarray(point))
-    assert np.any(np.abs(expected) > 10 * absolute), "a gradient of zero would prove nothing"
-    np.testing.assert_allclose(gradient, expected, rtol=relative, atol=absolute)

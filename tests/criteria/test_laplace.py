@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from reference import check_gradient
+from grid import LOSSES, check_gradient
 
 import jaxsvm as jsvm
 from jaxsvm import kernels, losses
@@ -113,22 +113,7 @@ def test_a_kink_integrates_to_the_gaussian_that_stands_for_it():
         np.testing.assert_allclose(np.sqrt(2 * np.pi / curvature), integral, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
-        losses.Hinge(1.4),
-        losses.SquaredHinge(1.4),
-        losses.Logistic(1.2),
-        losses.FlipNoise(0.05, 0.4),
-        losses.SoftInsensitive(2.0, 0.3, 0.4),
-        losses.EpsilonInsensitive(1.4, 0.2),
-        losses.Huber(2.0, 0.3),
-        losses.Laplacian(1.4),
-        losses.Probit(),
-        losses.Quadratic(noise_variance=0.3),
-    ],
-    ids=lambda loss: type(loss).__name__,
-)
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=lambda loss: type(loss).__name__)
 def test_gradients(data, loss):
     x, y = data
     if not loss.is_classifier:

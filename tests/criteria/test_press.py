@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from reference import check_gradient
+from grid import check_gradient
 
 import jaxsvm as jsvm
 from jaxsvm import criteria, kernels, losses

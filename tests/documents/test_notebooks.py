@@ -53,6 +53,7 @@ def test_all_of_them_are_here():
     assert sorted(FIGURES) == NOTEBOOKS
 
 
+@pytest.mark.records
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_what_is_stored_is_whole(name):
     """Each was executed from top to bottom, without an error, and its figures are small."""

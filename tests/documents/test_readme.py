@@ -1,17 +1,24 @@
 """What people read and run first: README, examples, the command, docstrings."""
 
-import inspect
 import os
 import re
 from pathlib import Path
 
-import equinox as eqx
 import pytest
 from scripts import output_of
 
 import jaxsvm as jsvm
 
 ROOT = Path(__file__).parents[2]
+CI = ROOT / ".ci" / "run"
+
+
+@pytest.mark.skipif(not CI.exists(), reason="this copy has no .ci/run")
+def test_the_readme_shows_the_command_that_ci_runs():
+    command = re.search(r"^readme_command='(.*)'$", CI.read_text(), re.MULTILINE)
+    assert command is not None and f"```sh\n{command[1]}\n```" in (ROOT / "README.md").read_text()
+    files = re.findall(r"tests/\w+/\w+\.py", CI.read_text())
+    assert len(files) > 8 and all((ROOT / file).exists() for file in files)
 
 
 def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
@@ -71,6 +78,7 @@ def test_the_table_of_probabilities():
     assert "| thyroid | 1 | samples, normalized |" in printed and "Platt" in printed
 
 
+@pytest.mark.records
 def test_committed_results_make_the_tables():
     printed = output_of("papers/cawley_talbot_table2.py", "--show")
     assert printed.count("±") >= 13 * 8
@@ -82,30 +90,3 @@ def test_committed_results_make_the_tables():
     assert "| twonorm | ES | 3.7 ± 0.4 (3.0) |" in printed
     printed = output_of("papers/linear_response.py", "--show")
     assert "| squared hinge, no offset | all | 240 | 10.6 of 80 |" in printed
-
-
-# found from the values of a loss, unless a class has a closed form
-DEFAULTS = {
-    "derivative", "curvature", "log_normalizer", "noise_variance", "sample_noise", "noise_cumulative"
-}  # fmt: skip
-
-
-def test_classes_are_abstract_or_final():
-    """No class that can be instantiated is subclassed, and no concrete method but defaults is overridden."""
-    classes = set()
-    for module in (jsvm.kernels, jsvm.losses, jsvm.criteria, jsvm.criteria.priors):
-        classes |= {
-            c for c in vars(module).values() if inspect.isclass(c) and issubclass(c, eqx.Module)
-        }
-    for cls in classes:
-        for parent in cls.__mro__[1:-1]:
-            if parent.__module__.startswith("jaxsvm"):
-                assert parent.__name__.startswith("Abstract"), (
-                    f"{cls.__name__} subclasses {parent.__name__}"
-                )
-                for name, member in vars(parent).items():
-                    concrete = inspect.isfunction(member) or isinstance(member, property)
-                    abstract = getattr(member, "__isabstractmethod__", False)
-                    default = parent.__module__ == "jaxsvm.losses._base" and name in DEFAULTS
-                    if concrete and not abstract and not default and not name.startswith("__"):
-                        assert name not in vars(cls), f"{cls.__name__} overrides {name}"

@@ -80,6 +80,7 @@ def test_the_table_of_gaussian_processes():
     assert re.search(r"\| twonorm \| 4.0 \| - \| [0-9.]+ \(0[0-9.]+\) \| - \|", printed)
 
 
+@pytest.mark.records
 def test_tables_of_what_is_there():
     printed = output_of("papers/gp_classifiers.py", "--show")
     assert "| ringnorm |" in printed and "mean rank" in printed and "Nemenyi" in printed

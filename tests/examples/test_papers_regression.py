@@ -25,6 +25,7 @@ def test_quick_runs(script, arguments, expected):
     assert ("| 50 | 2 | ours |" in printed) == ("draws" in arguments)
 
 
+@pytest.mark.records
 def test_tables_of_what_is_there():
     tables = {
         "chu_sinc": "| 0.1 | 4000 | ours |",
@@ -49,6 +50,7 @@ def readme():
     return text[start : end if end > 0 else len(text)]
 
 
+@pytest.mark.records
 def test_the_noise_of_the_sinc_data_is_found():
     records = committed("chu_sinc")
     for beta in (0.3, 0.1):
@@ -59,6 +61,7 @@ def test_the_noise_of_the_sinc_data_is_found():
         assert 0 < found["ASE"] - records["test noise"]["ASE"] < 1e-4
 
 
+@pytest.mark.records
 def test_errors_shrink_with_examples_and_are_those_of_a_gaussian_process():
     records = committed("chu_sinc")
 
@@ -71,6 +74,7 @@ def test_errors_shrink_with_examples_and_are_those_of_a_gaussian_process():
     assert error("BSVR", 1000) < 1.5 * error("GPR", 1000)
 
 
+@pytest.mark.records
 def test_inputs_of_noise_are_switched_off():
     records = committed("chu_robot_arm")
     six = [key for key in records if re.match(r"(draws/)?BSVR ARD/(6/)?y[12](/\d\d)?$", key)]
@@ -80,6 +84,7 @@ def test_inputs_of_noise_are_switched_off():
         assert np.argmax(kappa) in (0, 2) and max(kappa[4:]) < 1e-3 * max(kappa)
 
 
+@pytest.mark.records
 def test_errors_of_the_robot_arm_are_near_the_papers():
     """Less than a standard error of the 200 test examples away, which is 0.39e-3."""
     records = committed("chu_robot_arm")
@@ -88,6 +93,7 @@ def test_errors_of_the_robot_arm_are_near_the_papers():
         assert abs(found - paper) < 0.39e-3
 
 
+@pytest.mark.records
 def test_the_evidence_is_higher_than_at_the_papers_hyperparameters():
     records = committed("chu_robot_arm")
     for output, paper in (("y1", 2.491e-3), ("y2", 3.184e-3)):
@@ -98,6 +104,7 @@ def test_the_evidence_is_higher_than_at_the_papers_hyperparameters():
         assert abs(ours["minus_log_evidence"] - random["minus_log_evidence"]) < 0.5
 
 
+@pytest.mark.records
 def test_the_collapse_of_the_laser_is_where_errors_and_error_bars_are():
     found = committed("chu_laser")["laser"]
     assert found["ASE"] < 0.02 and found["log_density"] > 0.4
@@ -108,6 +115,7 @@ def test_the_collapse_of_the_laser_is_where_errors_and_error_bars_are():
     assert squares[collapse].mean() > 20 * squares[~collapse].mean()
 
 
+@pytest.mark.records
 def test_every_table_of_the_readme_has_rows():
     lines = readme().splitlines()
     rules = [place for place, line in enumerate(lines) if re.fullmatch(r"(\|---)+\|", line)]
@@ -118,6 +126,7 @@ def test_every_table_of_the_readme_has_rows():
         assert lines[place - 1].count("|") == columns + 1 == row.count("|"), lines[place - 1]
 
 
+@pytest.mark.records
 def test_the_readme_shows_what_has_been_computed():
     text = readme()
     for script in ("chu_robot_arm", "chu_laser"):

@@ -2,13 +2,14 @@
 
 import re
 
+import grid
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxsvm as jsvm
-from jaxsvm import criteria, gp, kernels, linalg, losses
+from jaxsvm import kernels, linalg, losses
 
 RANDOM = np.random.default_rng(0)
 ROOTS = RANDOM.normal(size=(3, 5, 8))
@@ -114,32 +115,12 @@ def test_what_is_shared_is_made_once():
 X = jnp.asarray(RANDOM.normal(size=(72, 2)))
 LABELS = jnp.sign(X[:, 0] + X[:, 1] ** 2 - 1)
 TARGETS = jnp.sin(X[:, 0])
-SHORT = {"score": "smooth"}
-CRITERIA = {
-    "laplace, hinge": (criteria.LaplaceEvidence(), losses.Hinge()),
-    "laplace, squared hinge": (criteria.LaplaceEvidence(), losses.SquaredHinge()),
-    "laplace, logistic": (criteria.LaplaceEvidence(), losses.Logistic()),
-    "laplace, flips": (criteria.LaplaceEvidence(), losses.FlipNoise()),
-    "laplace, soft insensitive": (criteria.LaplaceEvidence(), losses.SoftInsensitive()),
-    "laplace, quadratic": (criteria.LaplaceEvidence(), losses.Quadratic()),
-    "span": (criteria.Span(), losses.SquaredHinge()),
-    "radius": (criteria.RadiusMargin(), losses.SquaredHinge()),
-    "linear response": (criteria.LinearResponse(**SHORT), losses.Hinge()),
-    "PRESS": (criteria.PRESS(), losses.LeastSquares()),
-    "folds": (criteria.CrossValidation(3, **SHORT), losses.Hinge()),
-    "left out": (criteria.LeaveOneOut(**SHORT), losses.SquaredHinge()),
-    "mean field": (gp.NaiveMeanField(), losses.Probit()),
-    "gp laplace": (gp.Laplace(), losses.Logistic()),
-    "gp laplace, left out": (gp.LaplaceLeftOut(), losses.Logistic()),
-    "EP": (gp.ExpectationPropagation(), losses.Probit()),
-    "EP, left out": (gp.ExpectationPropagationLeftOut(), losses.Probit()),
-}
 
 
-@pytest.mark.parametrize("name", CRITERIA)
+@pytest.mark.parametrize("name", grid.CRITERIA)
 def test_batches_of_criteria_and_their_gradients(name):
     """Three or more such calls at once wait for each other for ever on a machine with two cores."""
-    criterion, loss = CRITERIA[name]
+    criterion, loss = grid.CRITERIA[name]
     model = jsvm.KernelMachine(kernels.RBF(lengthscale=jnp.ones(2)), loss)
     models = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf + 0.1]), model)
     y = LABELS if loss.is_classifier else TARGETS

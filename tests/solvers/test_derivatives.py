@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import grid
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,24 +21,13 @@ TARGETS = jnp.sin(X[:, 0]) + 0.3 * jnp.asarray(RNG.normal(size=N)) + 1.0
 WEIGHTS = jnp.asarray(RNG.uniform(0.5, 2.0, size=N))
 PROBE = jnp.asarray(RNG.normal(size=N))
 
-LOSSES = [
-    losses.Hinge(0.7),
-    losses.SquaredHinge(2.0),
-    losses.LeastSquares(3.0),
-    losses.Logistic(2.0),
-    losses.Probit(0.5),
-    losses.FlipNoise(0.05, 0.5),
-    losses.Trigonometric(),
-    losses.EpsilonInsensitive(1.0, 0.1),
-    losses.SoftInsensitive(1.0, 0.2, 0.3),
-    losses.Huber(1.0, 0.1),
-    losses.Laplacian(1.0),
-    losses.Quadratic(0.1),
-]
 KERNELS = {
     "rbf": kernels.RBF(jnp.array([1.0, 2.0, 1.5]), 1.3) + kernels.Constant(0.5),
     "composed": kernels.Matern32(1.2) * kernels.Polynomial(2, 1.0, 0.3) + kernels.White(0.05),
 }
+
+# to a part of the largest derivative, forward and in reverse, first and second
+check = partial(grid.check_gradient, relative=1e-7, absolute=0.0, of_largest=1e-6, twice=True)
 
 
 def probe(fitted):
@@ -45,30 +35,10 @@ def probe(fitted):
     return jnp.sum(jnp.sin(fitted.latent + PROBE)) + fitted.dual @ PROBE + fitted.offset
 
 
-def check_gradient(function, vector):
-    """The gradient against central differences, forward against reverse mode, and once more of these.
-
-    One compilation gives everything: compiling is what these tests take their time for.
-    """
-    direction = jnp.asarray(np.random.default_rng(1).normal(size=vector.shape))
-    both = jax.value_and_grad(function)
-    everything = jax.jit(lambda v: jax.jvp(both, (v,), (direction,)))
-
-    (_, reverse), (forward, change) = everything(vector)
-    expected = reference.central_difference(lambda v: everything(v)[0][0], vector)
-    size = np.abs(expected).max()
-    assert size > 1e-6  # a derivative of zero proves nothing
-    np.testing.assert_allclose(reverse, expected, atol=1e-6 * size)
-    np.testing.assert_allclose(forward, reverse @ direction, rtol=1e-8, atol=1e-8 * size)
-    plus, minus = (np.asarray(everything(vector + s * direction)[0][1]) for s in (1e-5, -1e-5))
-    expected = (plus - minus) / 2e-5
-    np.testing.assert_allclose(change, expected, atol=1e-4 * np.abs(expected).max())
-
-
 def settings():
     """Each loss with one kernel, half of them with an offset; the hinge with both."""
     both = (losses.Hinge,)
-    for place, loss in enumerate(LOSSES):
+    for place, loss in enumerate(grid.LOSSES.values()):
         for number, (kernel, offset) in enumerate([("rbf", False), ("composed", True)]):
             if place % 2 == number or isinstance(loss, both):
                 yield pytest.param(loss, kernel, offset, id=f"{type(loss).__name__}-{kernel}")
@@ -79,31 +49,29 @@ def test_hyperparameters(loss, kernel, offset):
     model = jsvm.KernelMachine(KERNELS[kernel], loss, offset=offset)
     y = LABELS if loss.is_classifier else TARGETS
     vector, unravel = ravel_pytree(model)
-    check_gradient(
-        lambda v: probe(jsvm.fit(unravel(v), X, y, throw=False, tolerance=1e-13)), vector
-    )
+    check(lambda v: probe(jsvm.fit(unravel(v), X, y, throw=False, tolerance=1e-13)), vector)
 
 
 @pytest.mark.parametrize("loss", [losses.Hinge(0.7), losses.SoftInsensitive(1.0, 0.2, 0.3)])
 def test_data_and_weights(loss):
     model = jsvm.KernelMachine(KERNELS["rbf"], loss)
     y = LABELS if loss.is_classifier else TARGETS
-    check_gradient(
+    check(
         lambda x: probe(jsvm.fit(model, X.at[:9].set(x.reshape(9, 3)), y, throw=False)),
         X[:9].ravel(),
     )
     if loss.is_classifier:
-        check_gradient(lambda w: probe(jsvm.fit(model, X, y, weights=w, throw=False)), WEIGHTS)
+        check(lambda w: probe(jsvm.fit(model, X, y, weights=w, throw=False)), WEIGHTS)
         return
     both = jnp.concatenate([TARGETS, WEIGHTS])
-    check_gradient(lambda v: probe(jsvm.fit(model, X, v[:N], weights=v[N:], throw=False)), both)
+    check(lambda v: probe(jsvm.fit(model, X, v[:N], weights=v[N:], throw=False)), both)
 
 
 def test_predictions_at_new_points():
     new = jnp.asarray(RNG.normal(size=(7, 3)))
     model = jsvm.KernelMachine(KERNELS["rbf"], losses.Hinge(0.7))
     vector, unravel = ravel_pytree(model)
-    check_gradient(
+    check(
         lambda v: jnp.sum(jnp.tanh(jsvm.fit(unravel(v), X, LABELS, throw=False).decision(new))),
         vector,
     )

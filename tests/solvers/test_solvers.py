@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import grid
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -220,26 +221,18 @@ def test_random_problems_with_a_free_offset(n):
         assert violation <= 1e-9 and abs(dual.sum()) <= 1e-9 * max(1, np.abs(dual).max())
 
 
-LOSSES = [
-    lambda C: jsvm.losses.SquaredHinge(C),
-    lambda C: jsvm.losses.LeastSquares(C),
-    lambda C: jsvm.losses.EpsilonInsensitive(C, 0.1),
-    lambda C: jsvm.losses.SoftInsensitive(C, 0.1, 0.3),
-    lambda C: jsvm.losses.Huber(C, 0.1),
-    lambda C: jsvm.losses.Laplacian(C),
-]
-
-
-@pytest.mark.parametrize("make", LOSSES, ids=lambda make: type(make(1.0)).__name__)
-def test_random_problems_with_every_piecewise_loss(make):
+@pytest.mark.parametrize("name", grid.PIECEWISE)
+def test_random_problems_with_every_piecewise_loss(name):
+    loss = grid.LOSSES[name]
     for seed in range(40):
         x, y, C, lengthscale, variance = reference.random_problem(seed, N)
-        targets = y if make(1.0).is_classifier else y + x[:, 0]
+        loss = jsvm.replace(loss, {"noise_variance": 1 / C} if name == "Quadratic" else {"C": C})
+        targets = y if loss.is_classifier else y + x[:, 0]
         gram = (jsvm.kernels.RBF(lengthscale, variance) + jsvm.kernels.Constant(0.1)).gram(x)
-        solution = run(gram, jnp.asarray(targets), make(C))
+        solution = run(gram, jnp.asarray(targets), loss)
         assert int(solution.result) == jsvm.RESULTS.successful, (seed, solution)
         # Fenchel: the primal and the dual objective of an optimal pair are the same number
-        dual, loss = solution.dual, make(C)
+        dual = solution.dual
         latent = gram @ dual
         primal = jnp.sum(loss.value(jnp.asarray(targets), latent)) + dual @ latent / 2
         conjugate = jnp.sum(loss.conjugate(jnp.asarray(targets), dual, jnp.ones(N)))
