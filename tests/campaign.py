@@ -2,6 +2,7 @@
 
     python tests/campaign.py                        # 20,000 problems in float64, 10,000 in float32
     python tests/campaign.py --problems 2000        # a shorter run
+    python tests/campaign.py --output FILE          # also writes what it prints to a file
 
 Sizes from 2 to 300, C from 1e-4 to 1e6, amplitudes 1e-6 to 1e6, lengthscales 1e-3 to 1e3, input scales
 1e-5 to 1e5, duplicate rows, constant inputs, weights from 0 to 1e8, free offsets, every loss. The judge
@@ -9,11 +10,24 @@ shares no code with the library: it computes the kernel matrix from differences 
 duality gap of the returned coefficients. Printed, for each loss: how many fits were tried, how many
 failed honestly (with a result code that says so), how many succeeded wrongly, and the largest relative
 gap among the successes.
+
+Two columns say why fits failed. `beyond` counts the failures where no point of that precision can pass:
+
+- float32: the solution in float64, its coefficients rounded to float32, does not pass the judge (where
+  the fit in float64 fails through its own fault, the failure does not count as beyond);
+- float64: one random rounding error in each coefficient changes the relative gap of the returned point by
+  more than the limit (the standard deviation of 20 draws).
+
+`matrix` counts the other failures where the kernel matrix cannot be told from one with another solution:
+the same two tests fail when each entry of the matrix has a rounding error of that precision. What is left
+(failed minus beyond minus matrix) is the solver's own fault.
 """
 
 import argparse
+import contextlib
 import sys
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -32,6 +46,8 @@ SHAPES = (
 )  # examples and inputs, few, to compile little
 LARGEST_GAP = {"float64": 1e-6, "float32": 1e-3}
 EPSILON = {"float64": 2**-52, "float32": 2**-23}
+BATCH = 36  # problems in one program
+DRAWS = 20  # of random rounding errors
 
 
 class Problems(NamedTuple):
@@ -126,21 +142,34 @@ SLOPE = {
 # -------------------------------------------------------------------------------- the judge
 
 
-def relative_gap(loss, offset, x, y, w, lengthscale, variance, parameters, dual, b, dtype) -> float:
+def relative_gap(
+    loss,
+    offset,
+    x,
+    y,
+    w,
+    lengthscale,
+    variance,
+    parameters,
+    dual,
+    b,
+    dtype,
+    change=lambda gram: gram,
+) -> float:
     """The duality gap of a solution over its primal objective, in float64, from the definitions.
 
     A piecewise loss has its conjugate in closed form. For a smooth one dual coefficients are the slopes at
     the latent values where the loss is flat, with no gap in Fenchel's inequality, and the returned ones
     where it is steep, with a gap found by bisection; of a loss that is not convex this measures how
     far the solution is from a stationary point. Coefficients that do not sum to zero, as a free offset asks,
-    are made to by shrinking those of one sign.
+    are made to by shrinking those of one sign. `change` may put rounding errors into the kernel matrix.
     """
     count = w > 0
     x, y, w, dual = x[count], y[count], w[count], dual[count]
     squared = np.zeros((len(x), len(x)))
     for column in x.T:
         squared += ((column[:, None] - column[None, :]) / lengthscale) ** 2
-    gram = variance * np.exp(-squared / 2)
+    gram = change(variance * np.exp(-squared / 2))
     f = gram @ dual + b
     with np.errstate(over="ignore", invalid="ignore"):
         primal = np.sum(w * VALUE[loss](y, f, **parameters)) + dual @ gram @ dual / 2
@@ -273,28 +302,96 @@ def _fit_all(x, y, weights, lengthscale, variance, parameters, loss, offset):
 
 
 class Verdict(NamedTuple):
-    """Of one fit: its result code, the judge's relative gap, and what the fit says of itself."""
+    """Of one fit: its result code, the judge's relative gap, and what the fit says of itself.
+
+    Of a failure, whether it is `beyond` the precision, and if not, whether the `matrix` is.
+    """
 
     code: int
     gap: float
     kkt: float
     own_gap: float
     iterations: int
+    beyond: bool = False
+    matrix: bool = False
 
 
 def judge(problems: Problems, dtype: str) -> list[Verdict]:
-    """Fit all problems in one program, then judge one after the other."""
-    with jax.enable_x64(dtype == "float64"):
-        arrays = jax.tree.map(lambda a: jnp.asarray(a, dtype), problems[2:])
-        dual, offset, result, stats = _fit_all(*arrays, loss=problems.loss, offset=problems.offset)
-        dual, offset = np.asarray(dual, float), np.asarray(offset, float)
+    """Fit all problems, judge one after the other, then find the reasons of the failures."""
+    dual, offset, result, stats = _fitted(problems, dtype)
     verdicts = []
     for p in range(len(dual)):
-        own = jax.tree.map(lambda a: a[p], problems[2:])  # noqa: B023
-        gap = relative_gap(problems.loss, problems.offset, *own, dual[p], offset[p], dtype)
+        gap = _gap_of(problems, p, dual[p], offset[p], dtype)
         kkt, own_gap = float(stats.kkt_residual[p]), float(stats.duality_gap[p])
         verdicts.append(Verdict(int(result[p]), gap, kkt, own_gap, int(stats.iterations[p])))
+    failed = [p for p, verdict in enumerate(verdicts) if not is_success(verdict)]
+    if failed and dtype == "float32":  # compare with the solutions in float64
+        some = _rows(problems, failed)
+        better, better_offset, _, _ = _fitted(some, "float64")
+        dual[failed], offset[failed] = better, better_offset
+    for p in failed:
+        limited = limited_in_single if dtype == "float32" else limited_in_double
+        beyond, matrix = limited(problems, p, dual[p], offset[p])
+        verdicts[p] = verdicts[p]._replace(beyond=beyond, matrix=matrix and not beyond)
     return verdicts
+
+
+def _rows(problems, places):
+    return Problems(*problems[:2], *jax.tree.map(lambda a: a[np.asarray(places)], problems[2:]))
+
+
+def _fitted(problems, dtype):
+    """Coefficients, offsets, result codes and statistics, in batches of one size to compile once."""
+    count = len(problems.x)
+    parts = []
+    with jax.enable_x64(dtype == "float64"):
+        for start in range(0, count, BATCH):
+            places = np.minimum(np.arange(start, start + BATCH), count - 1)
+            arrays = jax.tree.map(lambda a: jnp.asarray(a, dtype), _rows(problems, places)[2:])
+            parts.append(_fit_all(*arrays, loss=problems.loss, offset=problems.offset))
+        parts = [jax.tree.map(np.asarray, part) for part in parts]
+    dual, offset, result, stats = jax.tree.map(lambda *a: np.concatenate(a)[:count], *parts)
+    return dual.astype(float), offset.astype(float), result, stats
+
+
+def _gap_of(problems, p, dual, offset, dtype, change=lambda gram: gram):
+    own = jax.tree.map(lambda a: a[p], problems[2:])
+    return relative_gap(problems.loss, problems.offset, *own, dual, offset, dtype, change)
+
+
+def _single(a):
+    return np.asarray(a, np.float32).astype(float)
+
+
+def limited_in_single(problems, p, dual, offset):
+    """Whether rounding the solution, or the kernel matrix as well, to float32 spoils it."""
+    point = (problems, p, _single(dual), _single(offset), "float32")
+    gaps = _gap_of(*point), _gap_of(*point, _single)
+    solved = _gap_of(problems, p, dual, offset, "float32") <= LARGEST_GAP["float32"]
+    if not solved and not any(limited_in_double(problems, p, dual, offset)):
+        return False, False  # nothing to compare with
+    return gaps[0] > LARGEST_GAP["float32"], gaps[1] > LARGEST_GAP["float32"]
+
+
+def limited_in_double(problems, p, dual, offset):
+    """Whether rounding errors of the coefficients, or of the kernel matrix, move the gap too far."""
+    rng = np.random.default_rng(p)
+
+    def rounded(a):
+        return a * (1 + EPSILON["float64"] * rng.choice([-1.0, 1.0], np.shape(a)))
+
+    def symmetric(gram):
+        upper = np.triu(rounded(gram))
+        return upper + np.triu(upper, 1).T
+
+    coefficients = [_gap_of(problems, p, rounded(dual), offset, "float64") for _ in range(DRAWS)]
+    matrices = [_gap_of(problems, p, dual, offset, "float64", symmetric) for _ in range(DRAWS)]
+    return _spreads(coefficients), _spreads(matrices)
+
+
+def _spreads(gaps):
+    finite = np.isfinite(gaps)
+    return bool(np.std(gaps) > LARGEST_GAP["float64"] if np.all(finite) else np.any(finite))
 
 
 def campaign(problems: int, dtype: str, seed: int, quick=False, report=lambda line: None):
@@ -328,31 +425,61 @@ def is_wrong(verdict: Verdict, dtype: str) -> bool:
     return is_success(verdict) and not verdict.gap <= LARGEST_GAP[dtype]
 
 
-HEADER = f"{'loss':<20}{'tried':>8}{'failed':>8}{'wrong':>8}{'largest gap':>14}{'steps':>8}"
+def is_own_fault(verdict: Verdict) -> bool:
+    """Whether the fit failed although its precision would do."""
+    return not (is_success(verdict) or verdict.beyond or verdict.matrix)
+
+
+HEADER = (
+    f"{'loss':<20}{'tried':>8}{'failed':>8}{'beyond':>8}{'matrix':>8}{'wrong':>8}"
+    f"{'largest gap':>14}{'steps':>8}"
+)
 
 
 def _row(name, verdicts, dtype):
     gaps = [v.gap for v in verdicts if is_success(v)]
-    failed = sum(not is_success(v) for v in verdicts)
-    wrong = sum(is_wrong(v, dtype) for v in verdicts)
+    counts = (
+        len(verdicts),
+        sum(not is_success(v) for v in verdicts),
+        sum(v.beyond for v in verdicts),
+        sum(v.matrix for v in verdicts),
+        sum(is_wrong(v, dtype) for v in verdicts),
+    )
     steps = np.mean([v.iterations for v in verdicts])
-    return f"{name:<20}{len(verdicts):>8}{failed:>8}{wrong:>8}{max(gaps, default=0):>14.1e}{steps:>8.1f}"
+    row = name.ljust(20) + "".join(f"{count:>8}" for count in counts)
+    return row + f"{max(gaps, default=0):>14.1e}{steps:>8.1f}"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--problems", type=int, default=20_000, help="in float64; half in float32")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, help="a file for what is printed, line by line")
     options = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(options.output.open("w")) if options.output else None
+
+        def show(line):
+            print(line, flush=True)
+            if file is not None:
+                print(line, file=file, flush=True)
+
+        wrong = _both_precisions(options, show)
+    sys.exit(bool(wrong))
+
+
+def _both_precisions(options, show) -> int:
+    """Run and show the campaign; how many successes were wrong."""
     wrong = 0
     for dtype, count in (("float64", options.problems), ("float32", options.problems // 2)):
-        print(f"{dtype}, {count} problems, success up to a relative gap of {LARGEST_GAP[dtype]:g}")
-        print(HEADER, flush=True)
-        verdicts = campaign(count, dtype, options.seed, report=lambda line: print(line, flush=True))
+        limit = f"success up to a relative gap of {LARGEST_GAP[dtype]:g}"
+        show(f"{dtype}, {count} problems, seed {options.seed}, {limit}")
+        show(HEADER)
+        verdicts = campaign(count, dtype, options.seed, report=show)
         everything = [v for some in verdicts.values() for v in some]
-        print(_row("all", everything, dtype) + "\n", flush=True)
+        show(_row("all", everything, dtype) + "\n")
         wrong += sum(is_wrong(v, dtype) for v in everything)
-    sys.exit(bool(wrong))
+    return wrong
 
 
 if __name__ == "__main__":

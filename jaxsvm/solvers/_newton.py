@@ -2,23 +2,40 @@
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._results import RESULTS
-from ._optimality import Verdict, judge_smooth, sharp_rounding_errors
+from ._optimality import (
+    Verdict,
+    judge_smooth,
+    rounding_errors,
+    sharp_rounding_errors,
+    weighted_curvatures,
+)
 from ._types import Options, Problem, Solution, Start
 
 _STALL_LIMIT = 60  # steps without progress
+_SHORTEST = 1e-12  # step, relative to Newton's
+_LIGHT = 1e-3  # lighter examples than this, relative to the heaviest, are lifted at a wall
+
+
+class _Point(NamedTuple):
+    """Coefficients, offset, and the latent values `K beta + offset` that belong to them."""
+
+    beta: Float[Array, " n"]
+    offset: Float[Array, ""]
+    latent: Float[Array, " n"]
 
 
 class _State(NamedTuple):
-    beta: Float[Array, " n"]
-    offset: Float[Array, ""]
-    latent: Float[Array, " n"]  # K beta + offset
-    best: tuple[Float[Array, " n"], Float[Array, ""]]  # coefficients and offset
+    now: _Point
+    best: _Point
     verdict: Verdict  # on the best
+    milestone: Float[Array, ""]  # the largest gap when the last progress was made
+    lift: Float[Array, ""]  # lighter examples count as this heavy
     iterations: Int[Array, ""]
     stalls: Int[Array, ""]
     sound: Bool[Array, ""]
@@ -32,77 +49,35 @@ def solve_smooth(problem: Problem, start: Start, options: Options) -> Solution:
     this side of a wall where the loss is infinite. Of a loss that is not convex, negative curvatures
     count as zero; the end is a stationary point.
 
+    An example with a wall and a small weight is felt only next to its wall, where Newton's method crawls.
+    So light examples begin with a larger weight, which falls with each full step, like the barrier of
+    an interior-point method.
+
     **Arguments:** `problem`; `start`, where to begin; `options`.
 
     **Returns:** a `Solution`.
     """
-    loss, y, weights, gram = problem.loss, problem.y, problem.weights, problem.gram
-    dtype = gram.dtype
-    epsilon = jnp.finfo(dtype).eps
-    counts = weights > 0
-
-    def weighted(values):
-        return jnp.where(counts, weights * values, 0.0)
+    loss, weights = problem.loss, problem.weights
+    lightest = jnp.min(jnp.where(weights > 0, weights, jnp.inf))
 
     def body(state):
-        slopes = weighted(loss.derivative(y, state.latent))
-        curvatures = jnp.maximum(weighted(loss.curvature(y, state.latent)), 0)
-        root = jnp.sqrt(curvatures)
-        residual = state.beta + slopes
-        smooth_residual = gram @ residual
-        rights = [root * smooth_residual]
-        if problem.has_offset:
-            rights.append(root)
-        # relative to the diagonal, so that rounding errors leave the matrix positive definite
-        diagonal = 1 + 4 * y.shape[0] * epsilon * curvatures * gram.diagonal()
-        answer, *rest = gram.reduced_solve(root, diagonal, *rights)
-        change, offset_change = root * answer - residual, jnp.zeros((), dtype)
-        if problem.has_offset:
-            per_offset = root * rest[0]
-            total = jnp.sum(per_offset)
-            determined = total > 0  # where no example has a curvature the offset stays
-            offset_change = jnp.sum(state.beta + change) / jnp.where(determined, total, 1.0)
-            offset_change = jnp.where(determined, offset_change, 0.0)
-            change = change - offset_change * per_offset
-        latent_change = gram @ change + offset_change
-
-        # the objective's change along the step, in a form that does not cancel
-        linear = change @ (state.latent - state.offset)
-        quadratic = change @ (latent_change - offset_change)
-        slope = linear + slopes @ latent_change
-        values = loss.value(y, state.latent)
-
-        def rise(distance):
-            moved = loss.value(y, state.latent + distance * latent_change)
-            return distance * (linear + distance * quadratic / 2) + jnp.sum(
-                weighted(moved - values)
-            )
-
-        noise = 16 * epsilon * (jnp.sum(weighted(jnp.abs(values))) + jnp.abs(linear))
-
-        def too_far(distance):
-            return ~(rise(distance) <= 1e-4 * distance * slope + noise) & (distance > 1e-12)
-
-        distance = jax.lax.while_loop(too_far, lambda t: t / 2, jnp.ones((), dtype))
-        beta = state.beta + distance * change
-        offset = state.offset + distance * offset_change
-        # latent values from scratch: the rounding errors of the way must not hide in what is judged
-        latent = gram @ beta + offset
-        verdict = judge_smooth(problem, options, beta, offset, latent)
-        sound = jnp.all(jnp.isfinite(latent)) & jnp.isfinite(verdict.residual)
+        lifted = problem
+        if loss.has_wall:
+            heavier = jnp.where(weights > 0, jnp.maximum(weights, state.lift), 0.0)
+            lifted = eqx.tree_at(lambda problem: problem.weights, problem, heavier)
+        now, distance = _step(lifted, state.now)
+        verdict = judge_smooth(problem, options, *now)
+        sound = jnp.all(jnp.isfinite(now.latent)) & jnp.isfinite(verdict.residual)
         better = verdict.is_solution | (sound & (verdict.largest_gap < state.verdict.largest_gap))
-        progress = verdict.largest_gap < 0.9 * state.verdict.largest_gap
-        best, best_verdict = jax.tree.map(
-            lambda a, b: jnp.where(better, a, b),
-            ((beta, offset), verdict),
-            (state.best, state.verdict),
-        )
+        lowered = (state.lift > lightest) & (distance >= 1)
+        progress = (verdict.largest_gap < 0.9 * state.milestone) | lowered
+        best, best_verdict = _choose(better, (now, verdict), (state.best, state.verdict))
         return _State(
-            beta=beta,
-            offset=offset,
-            latent=latent,
+            now=now,
             best=best,
             verdict=best_verdict,
+            milestone=jnp.where(progress, best_verdict.largest_gap, state.milestone),
+            lift=jnp.where(lowered, 0.03 * state.lift, state.lift),
             iterations=state.iterations + 1,
             stalls=jnp.where(progress, 0, state.stalls + 1),
             sound=sound,
@@ -116,33 +91,19 @@ def solve_smooth(problem: Problem, start: Start, options: Options) -> Solution:
             & (state.stalls < _STALL_LIMIT)
         )
 
-    beta, offset = start.dual.astype(dtype), start.offset.astype(dtype)
-    latent = gram @ beta + offset
-    # a start behind the wall of an infinite loss is no start
-    possible = jnp.isfinite(jnp.sum(weighted(loss.value(y, latent))))
-    beta, offset, latent = (jnp.where(possible, v, 0.0) for v in (beta, offset, latent))
-    endless = jnp.array(jnp.inf, dtype)
-    last = jax.lax.while_loop(
-        unfinished,
-        body,
-        _State(
-            beta=beta,
-            offset=offset,
-            latent=latent,
-            best=(beta, offset),
-            verdict=Verdict(endless, endless, endless, jnp.array(False)),
-            iterations=jnp.array(0),
-            stalls=jnp.array(0),
-            sound=jnp.array(True),
-        ),
-    )
-    beta, offset = last.best
-    latent = gram @ beta + offset
+    last = jax.lax.while_loop(unfinished, body, _initial(problem, start))
+    best = last.best
+    latent = problem.gram @ best.beta + best.offset
     verdict = jax.lax.cond(
         last.verdict.is_solution,
         lambda: last.verdict,
         lambda: judge_smooth(
-            problem, options, beta, offset, latent, sharp_rounding_errors(problem, beta, offset)
+            problem,
+            options,
+            best.beta,
+            best.offset,
+            latent,
+            sharp_rounding_errors(problem, best.beta, best.offset),
         ),
     )
     success = RESULTS.successful if loss.is_convex else RESULTS.local_optimum
@@ -151,6 +112,108 @@ def solve_smooth(problem: Problem, start: Start, options: Options) -> Solution:
         [success, RESULTS.precision_limit],
         RESULTS.iteration_limit,
     )
-    free = weighted(loss.curvature(y, latent)) != 0
+    free = _weighted(problem, loss.curvature(problem.y, latent)) != 0
     gap = verdict.gap if loss.is_convex else jnp.full_like(verdict.gap, jnp.nan)
-    return Solution(beta, offset, free, result, last.iterations, verdict.residual, gap)
+    return Solution(best.beta, best.offset, free, result, last.iterations, verdict.residual, gap)
+
+
+def _initial(problem: Problem, start: Start) -> _State:
+    dtype = problem.gram.dtype
+    beta, offset = start.dual.astype(dtype), start.offset.astype(dtype)
+    point = _Point(beta, offset, problem.gram @ beta + offset)
+    # a start behind the wall of an infinite loss is no start
+    possible = jnp.isfinite(_total_loss(problem, point.latent))
+    point = jax.tree.map(lambda value: jnp.where(possible, value, 0.0), point)
+    endless = jnp.array(jnp.inf, dtype)
+    lift = _LIGHT * jnp.max(problem.weights) if problem.loss.has_wall else 0.0
+    return _State(
+        now=point,
+        best=point,
+        verdict=Verdict(endless, endless, endless, jnp.array(False)),
+        milestone=endless,
+        lift=jnp.asarray(lift, dtype),
+        iterations=jnp.array(0),
+        stalls=jnp.array(0),
+        sound=jnp.array(True),
+    )
+
+
+def _step(problem: Problem, now: _Point) -> tuple[_Point, Float[Array, ""]]:
+    """The point after one step of Newton's method, and how far along that step it is."""
+    loss, y, gram = problem.loss, problem.y, problem.gram
+    slopes = _weighted(problem, loss.derivative(y, now.latent))
+    change = _direction(problem, now, slopes)
+
+    # the objective's change along the step, in a form that does not cancel
+    linear = change.beta @ (now.latent - now.offset)
+    quadratic = change.beta @ (change.latent - change.offset)
+    slope = linear + slopes @ change.latent
+    values = loss.value(y, now.latent)
+
+    def rise(distance):
+        moved = loss.value(y, now.latent + distance * change.latent)
+        return distance * (linear + distance * quadratic / 2) + jnp.sum(
+            _weighted(problem, moved - values)
+        )
+
+    noise = jnp.sum(_weighted(problem, jnp.abs(values))) + jnp.abs(linear)
+    noise = 16 * jnp.finfo(gram.dtype).eps * noise
+
+    def too_far(distance):
+        return ~(rise(distance) <= 1e-4 * distance * slope + noise) & (distance > _SHORTEST)
+
+    distance = jax.lax.while_loop(too_far, lambda t: t / 2, jnp.ones((), gram.dtype))
+
+    def land(distance):
+        beta = now.beta + distance * change.beta
+        offset = now.offset + distance * change.offset
+        # latent values from scratch: the rounding errors of the way must not hide in what is judged
+        return distance, _Point(beta, offset, gram @ beta + offset)
+
+    def behind_the_wall(landing):
+        distance, point = landing
+        return ~jnp.isfinite(_total_loss(problem, point.latent)) & (distance > _SHORTEST)
+
+    landing = land(distance)
+    if loss.has_wall:  # rounding errors can carry a latent value across
+        landing = jax.lax.while_loop(behind_the_wall, lambda it: land(it[0] / 2), landing)
+    distance, point = landing
+    return point, distance
+
+
+def _direction(problem: Problem, now: _Point, slopes) -> _Point:
+    """Newton's change of the point."""
+    gram = problem.gram
+    dtype = gram.dtype
+    errors = rounding_errors(problem, now.beta, now.offset)
+    curvatures = jnp.maximum(weighted_curvatures(problem, now.latent, errors), 0)
+    root = jnp.sqrt(curvatures)
+    residual = now.beta + slopes
+    rights = [root * (gram @ residual)]
+    if problem.has_offset:
+        rights.append(root)
+    # relative to the diagonal, so that rounding errors leave the matrix positive definite
+    diagonal = 1 + 4 * root.shape[0] * jnp.finfo(dtype).eps * curvatures * gram.diagonal()
+    answer, *rest = gram.reduced_solve(root, diagonal, *rights)
+    change, offset_change = root * answer - residual, jnp.zeros((), dtype)
+    if problem.has_offset:
+        per_offset = root * rest[0]
+        total = jnp.sum(per_offset)
+        determined = total > 0  # where no example has a curvature the offset stays
+        offset_change = jnp.sum(now.beta + change) / jnp.where(determined, total, 1.0)
+        offset_change = jnp.where(determined, offset_change, 0.0)
+        change = change - offset_change * per_offset
+    return _Point(change, offset_change, gram @ change + offset_change)
+
+
+def _weighted(problem: Problem, values):
+    return jnp.where(problem.weights > 0, problem.weights * values, 0.0)
+
+
+def _total_loss(problem: Problem, latent):
+    return jnp.sum(_weighted(problem, problem.loss.value(problem.y, latent)))
+
+
+def _choose(condition, yes, no):
+    """One of two pytrees of arrays."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)

@@ -6,6 +6,7 @@ rounding errors, so a gap that rounding hides does not count as small.
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -61,6 +62,24 @@ def _errors_of_sums(norms, terms):
     return max(1.0, terms.shape[0] ** 0.5 / 4) * jnp.finfo(terms.dtype).eps * norms
 
 
+def weighted_curvatures(
+    problem: Problem, latent: Float[Array, " n"], errors: Float[Array, " n"]
+) -> Float[Array, " n"]:
+    """The curvature of each example's loss, times its weight, within the rounding errors of latent values.
+
+    A curvature may jump where there is a wall, as that of the trigonometric loss does at the margin. On the
+    wrong side of the jump, by a rounding error, a steep loss would look flat. So there it is the
+    largest curvature at the value and at both ends; an end behind the wall does not count.
+    """
+    loss, y, weights = problem.loss, problem.y, problem.weights
+    if not loss.has_wall:
+        return jnp.where(weights > 0, weights * loss.curvature(y, latent), 0.0)
+    places = jnp.stack([latent, latent - errors, latent + errors])
+    around = jax.vmap(lambda f: loss.curvature(y, f))(places)
+    around = jnp.where(jnp.isfinite(around), around, around[:1])
+    return jnp.where(weights > 0, weights * jnp.max(around, axis=0), 0.0)
+
+
 def judge_piecewise(
     problem: Problem[AbstractPiecewise],
     options: Options,
@@ -108,7 +127,7 @@ def judge_smooth(
     if errors is None:
         errors = rounding_errors(problem, beta, offset)
     slopes = jnp.where(counts, weights * loss.derivative(y, latent), 0.0)
-    curvatures = jnp.where(counts, weights * jnp.abs(loss.curvature(y, latent)), 0.0)
+    curvatures = jnp.abs(weighted_curvatures(problem, latent, errors))
     misfit = beta + slopes
     steep = curvatures * problem.gram.diagonal() > 1
     flat_misfit = jnp.where(steep, 0.0, misfit)
@@ -120,8 +139,9 @@ def judge_smooth(
     largest_gap = flat_gap + jnp.sum(jnp.where(steep, curvatures * (shift + errors) ** 2, 0.0)) / 2
     residual = jnp.maximum(jnp.max(jnp.abs(smooth)), jnp.max(shift))
     dual = jnp.where(steep, beta, -slopes)
-    # one step of Newton's method more squares the error
-    tolerance, point = 0.01 * options.tolerance_in(beta.dtype), (beta, offset, latent)
+    # one step of Newton's method more squares the error, down to rounding errors
+    tolerance = max(0.01 * options.tolerance_in(beta.dtype), 2 * float(jnp.finfo(beta.dtype).eps))
+    point = (beta, offset, latent)
     return _verdict(problem, options, tolerance, point, residual, gap, largest_gap, errors, dual)
 
 
