@@ -156,7 +156,8 @@ def rows_of(name: str, partition: int):
         return x[:60], y[:60], x[60:], y[60:]
     x, y = (np.asarray(part) for part in jsvm.datasets.load(name))
     if name == "abalone":
-        x = np.column_stack([np.eye(3)[x[:, 0].astype(int) + 1], x[:, 1:]])
+        sexes = jsvm.datasets.arrays(name)["sex"]
+        x = np.column_stack([sexes[:, None] == np.array(["F", "I", "M"]), x])
     order = np.random.default_rng([2026, partition]).permutation(len(y))
     train, test = np.split(order, [REGRESSIONS[name]])
     return x[train], y[train], x[test], y[test]

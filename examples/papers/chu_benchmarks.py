@@ -27,6 +27,7 @@ from pathlib import Path
 import chu_methods as methods  # first: it limits the threads of linear algebra
 import jax
 import numpy as np
+import sets
 from store import Store
 
 import jaxsvm as jsvm
@@ -69,9 +70,10 @@ PAPER_BOSTON = {
 
 def load(name: str) -> tuple[np.ndarray, np.ndarray]:
     """All examples of a set, abalone standardized as the paper does it."""
-    x, y = (np.asarray(part) for part in jsvm.datasets.load(name))
     if name != "abalone":
-        return x, y
+        x, y = jsvm.datasets.load(name)
+        return np.asarray(x), np.asarray(y)
+    x, y = (np.asarray(part) for part in sets.abalone())
     sexes = np.eye(3)[x[:, 0].astype(int) + 1]
     return np.column_stack([sexes, *methods.standardize(x[:, 1:])]), methods.standardize(y)[0]
 

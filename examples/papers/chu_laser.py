@@ -19,6 +19,7 @@ from pathlib import Path
 import chu_methods as methods  # first: it limits the threads of linear algebra
 import jax
 import numpy as np
+import sets
 from store import Store
 
 import jaxsvm as jsvm
@@ -31,7 +32,7 @@ HARD = (1051, 1080)  # where the paper's predictions are off, in numbers of valu
 
 def laser():
     """Examples of the series: inputs and targets to train, inputs and targets to test."""
-    x, y, x_test, y_test = jsvm.datasets.load("santafe_laser_a", 0, lags=LAGS)
+    x, y, x_test, y_test = sets.laser(LAGS)
     return x, y, x_test[:TESTS], y_test[:TESTS]
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 import chu_methods as methods  # first: it limits the threads of linear algebra
 import jax
 import numpy as np
+import sets
 from store import Store
 
 import jaxsvm as jsvm
@@ -88,7 +89,7 @@ def generated(examples: int) -> tuple[np.ndarray, np.ndarray]:
 
 def mackay() -> tuple[np.ndarray, np.ndarray]:
     """MacKay's examples: 200 for training and 200 for testing."""
-    x, y, x_test, y_test = jsvm.datasets.load("robot_arm", 0)
+    x, y, x_test, y_test = sets.robot_arm()
     return np.concatenate([x, x_test]), np.concatenate([y, y_test])
 
 

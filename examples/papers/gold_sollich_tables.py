@@ -29,6 +29,7 @@ os.environ.setdefault(
 import jax
 import jax.numpy as jnp
 import numpy as np
+import sets
 from store import Store
 
 import jaxsvm as jsvm
@@ -84,7 +85,7 @@ def load(name: str):
         x, y = jsvm.datasets.wdbc()
         train = np.arange(len(y)) < 300
     else:
-        x, y = jsvm.datasets.load("crabs")
+        x, y = sets.crabs()
         # the file is ordered by species and sex: take 80 of the 200 evenly
         train = np.isin(np.arange(len(y)) % 5, (0, 2))
     x, y = np.asarray(x), np.asarray(y)

@@ -1,8 +1,8 @@
 """Data sets: generators, benchmark files from a folder of the user's, and their containers."""
 
+from ._files import arrays as arrays
 from ._files import available as available
 from ._files import load as load
-from ._files import published as published
 from ._files import wdbc as wdbc
 from ._synthetic import noisy_xor as noisy_xor
 from ._synthetic import ringnorm as ringnorm

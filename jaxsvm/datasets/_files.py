@@ -8,13 +8,11 @@ from typing import Any, overload
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from ._types import Dataset, Split
 
 _VARIABLE = "JAXSVM_DATA"
-_LASER = "santafe_laser_a"
-_SEX_CODES = {"F": -1.0, "I": 0.0, "M": 1.0}
 
 
 def available() -> tuple[str, ...]:
@@ -28,61 +26,35 @@ def available() -> tuple[str, ...]:
 
 
 @overload
-def load(name: str, split: None = None, *, lags: int | None = None) -> Dataset | Split: ...
+def load(name: str, split: None = None) -> Dataset | Split: ...
 @overload
-def load(name: str, split: int, *, lags: int | None = None) -> Split: ...
-def load(name: str, split: int | None = None, *, lags: int | None = None) -> Dataset | Split:
+def load(name: str, split: int) -> Split: ...
+def load(name: str, split: int | None = None) -> Dataset | Split:
     """A benchmark set from the folder that the environment variable `JAXSVM_DATA` names.
 
     The package holds no benchmark data itself: the folder is one of your own, with a file
-    `<name>.npz` for each set. Values come as stored (nothing is standardized here), as arrays of
-    JAX's default floating-point type; class labels are -1 and +1.
+    `<name>.npz` for each set, which holds one of these:
 
-    | name | without `split` | with `split` |
-    |---|---|---|
-    | `ida_*` (the prefix may be left out) | `Dataset` of all examples | `Split` number 0, 1, ... |
-    | `pima_ripley` | the `Split` of Ripley's book | 0: the same |
-    | `crabs` | `Dataset`; five measurements, male = +1, female = -1 | none |
-    | `wbc_original` | `Dataset`; nine inputs, malignant = +1 | none |
-    | `boston`, `cpu_act` | `Dataset` | none |
-    | `abalone` | `Dataset`; eight inputs, see below | none |
-    | `robot_arm` | `Dataset`; two targets | 0: first 200 to train, second 200 to test |
-    | `santafe_laser_a` | `Dataset` of lagged values, see below | 0: cut where the competition cut |
+    - arrays `X` and `y`: a `Dataset`;
+    - these and the rows' numbers `train_idx` and `test_idx`, one line for each split, or a vector for a
+      single split: a `Dataset`, or with a number the `Split` of that number;
+    - `X_train`, `y_train`, `X_test` and `y_test`: one `Split`, with its number 0 or without.
 
-    The sex of an abalone is its first input, coded F = -1, I (infant) = 0, M = +1. Where a paper
-    uses three indicators instead, `jax.nn.one_hot(x[:, 0].astype(int) + 1, 3)` gives them.
-
-    The laser series s becomes the regression problem
-
-        x_t = (s_{t-lags}, ..., s_{t-1}),    y_t = s_t,
-
-    oldest value first. `split=0` trains on every target among the first 1000 values and tests on
-    every later one; the inputs of the first tests reach back into the training part. The
-    competition, and Chu, Keerthi and Ong, test on the first hundred of these: `x_test[:100]`,
-    `y_test[:100]`.
-
-    Other files are read too, if they hold arrays `X` and `y`, and for splits the rows' numbers
-    `train_idx` and `test_idx`, one line for each split, or a vector for a single split.
+    Values come as stored (nothing is standardized here), as arrays of JAX's default floating-point type;
+    labels should be -1 and +1. `arrays` reads files of any other content.
 
     **Arguments:**
 
-    - `name`: the name of the set, one of `available()`.
-    - `split`: the number of the split, from zero; `published` says which splits of an IDA set are
-        those of the literature.
-    - `lags`: how many previous values of the laser series make an input; 8 if not given. No other
-        set takes it.
+    - `name`: the name of the set, one of `available()`; the prefix `ida_` may be left out.
+    - `split`: the number of the split, from zero.
 
     **Returns:**
 
-    A `Dataset` or a `Split`, as in the table.
+    A `Dataset` or a `Split`.
 
-    Rätsch, Onoda and Müller, "Soft margins for AdaBoost", Machine Learning 42, 2001 (IDA); Ripley,
-    "Pattern Recognition and Neural Networks", 1996 (Pima); [CKO04], IEEE Transactions on Neural Networks
-    15, 2004, section VII (regression sets).
+    Rätsch, Onoda and Müller, "Soft margins for AdaBoost", Machine Learning 42, 2001 (the IDA sets).
     """
     name, fields = _read(name)
-    if lags is not None and name != _LASER:
-        raise ValueError(f"`lags` is for the time series {_LASER!r} only; {name!r} takes none")
     if "train_idx" in fields:
         return _partitioned(name, fields, split)
     if "X_train" in fields:
@@ -90,33 +62,13 @@ def load(name: str, split: int | None = None, *, lags: int | None = None) -> Dat
         parts = ("X_train", "y_train", "X_test", "y_test")
         _require(name, fields, *parts)
         return Split(*(_floats(fields[part]) for part in parts))
-    if name == _LASER:
-        return _laser(fields, split, 8 if lags is None else lags)
-    if name == "robot_arm":
-        _check_split(name, split, 1)
-        _require(name, fields, "X", "Y")
-        train, test = slice(0, 200), slice(200, 400)
-        return _select(fields["X"], fields["Y"], None if split is None else (train, test))
     _check_split(name, split, 0)
-    if name == "crabs":
-        _require(name, fields, "X", "sex")
-        return Dataset(_floats(fields["X"]), _floats(fields["sex"]))
-    if name == "abalone":
-        _require(name, fields, "X", "y")
-        letters: list[Any] = fields["sex"].tolist() if "sex" in fields else []
-        if len(letters) != len(fields["X"]) or not set(letters) <= set(_SEX_CODES):
-            raise ValueError("`sex` in the file of 'abalone' must be F, I or M")
-        sex = np.array([_SEX_CODES[letter] for letter in letters])
-        return Dataset(_floats(np.column_stack([sex, fields["X"]])), _floats(fields["y"]))
     _require(name, fields, "X", "y")
     return Dataset(_floats(fields["X"]), _floats(fields["y"]))
 
 
-def published(name: str) -> Bool[Array, " splits"]:
-    """Which splits of an IDA set are realizations published with the collection.
-
-    The others are random splits of the same sizes: results on them compare with those of the
-    literature only as averages over other draws.
+def arrays(name: str) -> dict[str, np.ndarray]:
+    """All arrays of a file in the folder `JAXSVM_DATA`, as they are.
 
     **Arguments:**
 
@@ -124,14 +76,9 @@ def published(name: str) -> Bool[Array, " splits"]:
 
     **Returns:**
 
-    One truth value for each split that `load(name, split)` knows.
+    NumPy arrays by their names in the file.
     """
-    name, fields = _read(name)
-    if "published" not in fields:
-        raise ValueError(
-            f"{name!r} does not say which of its splits are published: only IDA sets do"
-        )
-    return jnp.asarray(fields["published"], dtype=bool)
+    return dict(_read(name)[1])
 
 
 def wdbc() -> Dataset:
@@ -218,29 +165,12 @@ def _partitioned(name: str, fields: Mapping[str, np.ndarray], split: int | None)
                 f"the splits in the file of {name!r} are not rows from 0 to {count - 1}"
             )
     _check_split(name, split, len(train))
-    rows = None if split is None else (train[split], test[split])
-    return _select(fields["X"], fields["y"], rows)
-
-
-def _laser(fields: Mapping[str, np.ndarray], split: int | None, lags: int) -> Dataset | Split:
-    _check_split(_LASER, split, 1)
-    _require(_LASER, fields, "n_train", "series")
-    n_train = int(fields["n_train"])
-    if not 1 <= operator.index(lags) < n_train:
-        raise ValueError(f"`lags` must be from 1 to {n_train - 1}, but is {lags}")
-    windows = np.lib.stride_tricks.sliding_window_view(fields["series"], lags + 1)
-    cut = n_train - lags  # row i predicts value i + lags
-    rows = None if split is None else (slice(0, cut), slice(cut, None))
-    return _select(windows[:, :-1], windows[:, -1], rows)
-
-
-def _select(x: np.ndarray, y: np.ndarray, rows: tuple[Any, Any] | None) -> Dataset | Split:
-    """All of the examples, or the training rows and the test rows of them."""
-    if rows is None:
+    x, y = fields["X"], fields["y"]
+    if split is None:
         return Dataset(_floats(x), _floats(y))
     # Rows are picked in NumPy: JAX would compile a gather for the shape of every set.
-    train, test = rows
-    return Split(_floats(x[train]), _floats(y[train]), _floats(x[test]), _floats(y[test]))
+    rows = (train[split], test[split])
+    return Split(*(_floats(part[places]) for places in rows for part in (x, y)))
 
 
 def _check_split(name: str, split: int | None, count: int) -> None:
