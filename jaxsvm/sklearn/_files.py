@@ -52,13 +52,23 @@ def load(path: str | Path, module: Any = None) -> AbstractEstimator:
 
 
 def described(estimator: AbstractEstimator) -> dict[str, Any]:
-    """An estimator as a dictionary that `jaxsvm.save` can write."""
+    """An estimator as a dictionary that `jaxsvm.save` can write, as a part of something larger.
+
+    **Arguments:** `estimator`, fitted or not.
+
+    **Returns:** the dictionary.
+    """
     state = {name: _flat(value) for name, value in vars(estimator).items()}
     return {"estimator": type(estimator).__name__, "state": state}
 
 
 def rebuilt(description: Any) -> AbstractEstimator:
-    """The estimator of such a dictionary; a `FileError` for any other dictionary."""
+    """The estimator that `described` has made a dictionary of.
+
+    **Arguments:** `description`, as `jaxsvm.load` has read it, with double precision switched on.
+
+    **Returns:** the estimator; raises `FileError` for any other dictionary.
+    """
     if not isinstance(description, dict) or set(description) != {"estimator", "state"}:
         raise FileError("it holds something else than an estimator: read it with `jaxsvm.load`")
     name, state = description["estimator"], description["state"]
