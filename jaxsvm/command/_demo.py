@@ -196,7 +196,7 @@ def _evidence_report(chosen, x, y, x_test, y_test) -> str:
     ]  # fmt: skip
     title = (
         f"{chosen.data}, {len(y)} examples, {x.shape[1]} inputs, hinge loss: the exact evidence, "
-        f"chains of rank {options['rank']}"
+        f"chains of rank {approximation.rank}"
     )
     rows += [("PROBLEM", f"ascent: {text}") for text in path.problems]
     rows += [("PROBLEM", f"log evidence: {text}") for text in values[1].problems]
