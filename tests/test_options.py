@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxsvm as jsvm
-from jaxsvm import criteria, evidence, optimizers, sampling
+from jaxsvm import criteria, evidence, optimizers, sampling, stopping
 
 X = jnp.array([[0.0], [0.7], [1.1], [1.5]])
 Y = jnp.array([1.0, -1.0, 1.0, -1.0])
@@ -38,11 +38,13 @@ COUNTS = {
     optimizers.lbfgs: ["memory_size", "window"],
     criteria.CrossValidation: ["folds"],
     criteria.LeaveOneOut: ["batch_size"],
-    select: ["restarts", "max_steps", "patience"],
-    sample: ["chains", "warmup", "draws", "rank", "landmarks"],
-    ascend: [
-        "chains", "warmup", "draws", "first_warmup", "restarts", "max_steps", "patience", "change_steps"
-    ],
+    select: ["restarts", "max_steps"],
+    sample: ["chains", "warmup", "draws"],
+    jsvm.Nystrom: ["rank", "landmarks"],
+    stopping.SmallChange: ["patience"],
+    stopping.ValidationStalled: ["patience"],
+    stopping.Settled: ["steps"],
+    ascend: ["chains", "warmup", "draws", "first_warmup", "restarts", "max_steps"],
     draw: ["chains", "warmup", "draws", "integration_steps"],
 }  # fmt: skip
 NUMBERS = {
@@ -55,12 +57,14 @@ NUMBERS = {
     optimizers.GreedyWalk: ["step", "factor", "step_tolerance"],
     criteria.Span: ["c1", "eta"],
     criteria.LaplaceEvidence: ["smoothing", "kwok"],
-    select: ["starts", "gradient_tolerance", "change_tolerance"],
-    ascend: ["starts", "gradient_share", "change_share"],
+    select: ["starts", "seconds"],
+    ascend: ["starts", "seconds"],
+    stopping.SmallGradient: ["tolerance"],
+    stopping.SmallChange: ["tolerance"],
+    stopping.GradientFallen: ["share"],
+    stopping.Settled: ["share"],
 }  # fmt: skip
-ZERO_IS_FINE = [
-    "warmup", "jitter", "turn", "smoothing", "starts", "gradient_tolerance", "change_tolerance"
-]  # fmt: skip
+ZERO_IS_FINE = ["warmup", "jitter", "turn", "smoothing", "starts", "tolerance", "seconds"]
 
 
 def refused(make, name, value, error=ValueError):
@@ -104,3 +108,10 @@ def test_numbers_of_numpy_are_numbers():
     method = sampling.HMC(np.int64(4), step_size=np.float32(0.1), jitter=np.float64(0.0))
     assert method.integration_steps == 4
     evidence.Thermodynamic(temperatures=np.int32(8), power=3)
+
+
+def test_rules_are_those_of_the_library():
+    with pytest.raises(TypeError, match=r"`stop` must be rules of `jaxsvm\.stopping`"):
+        select(stop=(stopping.SmallGradient(), 1e-5))
+    with pytest.raises(ValueError, match="`share` must be"):
+        stopping.GradientFallen(1.0)

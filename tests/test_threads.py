@@ -80,13 +80,13 @@ def test_runs_are_in_threads_and_in_order():
 def test_settings_reach_every_start_of_a_selection(monkeypatch):
     """The first start and the others see the same precision of matrix products."""
     states = []
-    original = jsvm.selection._select.advance
+    original = jsvm.selection._run.advance
 
     def watched(*arguments):
         states.append(jax.config.values["jax_default_matmul_precision"])
         return original(*arguments)
 
-    monkeypatch.setattr(jsvm.selection._select, "advance", watched)
+    monkeypatch.setattr(jsvm.selection._run, "advance", watched)
     with jax.default_matmul_precision("highest"):
         jsvm.select(
             MODEL, X, Y, jsvm.criteria.Span(), restarts=3, key=jax.random.key(0), max_steps=2

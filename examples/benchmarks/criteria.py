@@ -140,8 +140,7 @@ def restarts(sizes, steps, count):
         def run(count, x=x, y=y, model=model):
             return jsvm.select(
                 model, x, y, criteria.LaplaceEvidence(), restarts=count, key=jax.random.key(0),
-                starts=0.1, max_steps=steps, gradient_tolerance=0.0, change_tolerance=0.0,
-                patience=10 * steps, progress=False,
+                starts=0.1, max_steps=steps, stop=(), progress=False,
             ).values  # fmt: skip
 
         one = best_time(lambda run=run: run(1), 3)

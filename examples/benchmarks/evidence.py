@@ -35,13 +35,10 @@ from printed import printed_to
 
 import jaxsvm as jsvm
 from jaxsvm import kernels, losses
-from jaxsvm.evidence._ascent import _default_route
+from jaxsvm.approximations import whiten
 from jaxsvm.evidence._gradient import Plan, _sampled_gradient
-from jaxsvm.sampling import HMC
-from jaxsvm.sampling._chains import draw, start_chains, warm_up
+from jaxsvm.sampling import HMC, Setup, draw, start_chains, target_of, warm_up
 from jaxsvm.sampling._effective import ess_bulk
-from jaxsvm.sampling._sample import Setup, target_of
-from jaxsvm.sampling._whitening import Subspace, choose_landmarks, whiten
 
 PARTS = ("draws", "peak", "growth", "ascent")
 CHAINS, WARMUP, DRAWS = 8, 200, 500  # the defaults of `jaxsvm.sample`
@@ -72,14 +69,12 @@ def machine(inputs: int, variance: float = 1.0, C: float = 0.6):
     return jsvm.KernelMachine(kernel, losses.Hinge(C))
 
 
-def setup_of(name: str, examples: int, model=None) -> Setup:
+def setup_of(name: str, examples: int, rank: int) -> Setup:
     x, y = getattr(jsvm.datasets, name)(examples, key=jax.random.key(0))
     # where the paper's step size is about right for the paper's loop
-    model = machine(x.shape[1], variance=4.0, C=1.0) if model is None else model
-    marks = None
-    if examples > LANDMARKS:
-        marks = choose_landmarks(model, x, LANDMARKS, "random", jax.random.key(1))
-    return Setup(model, x, y, jnp.ones(examples), marks)
+    model = machine(x.shape[1], variance=4.0, C=1.0)
+    subspace = jsvm.Nystrom(rank, min(LANDMARKS, examples)).subspace(model, x, jax.random.key(1))
+    return Setup(model, x, y, jnp.ones(examples), subspace)
 
 
 class Speed(NamedTuple):
@@ -190,8 +185,8 @@ class PaperLoop:
 
 @functools.cache
 def target_for(name: str, examples: int, rank: int):
-    setup = setup_of(name, examples)
-    return target_of(setup, whiten(setup.model.kernel, setup.x, Subspace(setup.landmarks, rank)))
+    setup = setup_of(name, examples, rank)
+    return target_of(setup, whiten(setup.model.kernel, setup.x, setup.subspace))
 
 
 def our_speed(name: str, examples: int, rank: int, rounds: int) -> Speed:
@@ -278,8 +273,8 @@ def peak_part(sizes, ranks, rounds: int, product: int, known: dict) -> None:
 
 def gradient_cost(examples: int, route: str, draws: int, repeats: int) -> tuple[float, float]:
     """Seconds of one gradient, and bytes that its compiled form holds at most."""
-    setup = setup_of("twonorm", examples)
-    plan = Plan(20, METHOD, CHAINS, 30, draws, route)
+    setup = setup_of("twonorm", examples, 20)
+    plan = Plan(METHOD, CHAINS, 30, draws, route)
     arguments = (setup, plan, jax.random.key(2))
     compiled = _sampled_gradient.lower(*arguments).compile()
     memory = compiled.compiled.memory_analysis()
@@ -312,7 +307,9 @@ def growth_part(sizes: dict, draws: int, repeats: int) -> None:
 def one_ascent(name: str, data, **options) -> float:
     x, y, x_test, y_test = data
     model, key = machine(x.shape[1]), jax.random.key(2005)
-    options = {"throw": False, "progress": False, **options}
+    # the default: from 1,000 examples on time and memory must not grow like their square
+    route = "kernel" if len(y) < 1000 else "fisher"
+    options = {"throw": False, "progress": False, "route": route, **options}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", jsvm.sampling.SamplingWarning)
         first = options | {"max_steps": 1}
@@ -323,7 +320,6 @@ def one_ascent(name: str, data, **options) -> float:
     steps = int(path.history.steps[0])
     error = float(jnp.mean(jsvm.fit(path.model, x, y).predict(x_test) != y_test))
     result = jsvm.RESULTS(int(path.result)).name
-    route = options.get("route") or _default_route(len(y))
     print(
         f"  {name:14s} n = {len(y):5d}   {route}   {seconds:7.2f} s   {steps:3d} steps ({result}), "
         f"{1e3 * seconds / steps:6.0f} ms a step   test error {error:.2%}",
@@ -336,7 +332,8 @@ def ascent_part(quick: bool) -> None:
     print("\nAscents of the evidence, from beginning to end (to reach: 10 s each)")
     if quick:
         x, y = jsvm.datasets.twonorm(400, key=jax.random.key(0))
-        options = {"max_steps": 3, "rank": 5, "landmarks": 20, "draws": 20, "first_warmup": 20}
+        low_rank = jsvm.Nystrom(rank=5, landmarks=20)
+        options = {"max_steps": 3, "approximation": low_rank, "draws": 20, "first_warmup": 20}
         one_ascent("twonorm, short", (x[:60], y[:60], x[60:], y[60:]), **options)
         return
     times = [one_ascent(name, jsvm.datasets.load(name, split=0)) for name in SETS]

@@ -55,9 +55,9 @@ DRAWN = (
 def tune(x, y, max_steps: int) -> jsvm.KernelMachine:
     kernel = kernels.RBF(np.sqrt(x.shape[1])) + kernels.Constant(0.1)
     model = jsvm.KernelMachine(kernel, losses.Hinge(0.6))
-    landmarks = min(200, len(y))
+    low_rank = jsvm.Nystrom(rank=40, landmarks=min(200, len(y)))
     return jsvm.evidence_ascent(
-        model, x, y, key=jax.random.key(0), rank=40, landmarks=landmarks, max_steps=max_steps
+        model, x, y, key=jax.random.key(0), approximation=low_rank, max_steps=max_steps
     ).model
 
 

@@ -151,8 +151,7 @@ def check(angles: np.ndarray, positions: np.ndarray, output: str, where: str) ->
             restarts=RANDOM_STARTS,
             key=methods.key_of(5),
             max_steps=300,
-            change_tolerance=1e-8,
-            patience=40,
+            stop=(jsvm.stopping.SmallGradient(), jsvm.stopping.SmallChange(1e-8, patience=40)),
             progress=False,
         ).model
     value = jsvm.criteria.LaplaceEvidence()(model, x, y)

@@ -25,6 +25,7 @@ os.environ.setdefault(
     "OPENBLAS_NUM_THREADS", "1"
 )  # threads that wait for each other cost more than they give
 
+import equinox as eqx
 import gold_sollich_tables as simple
 import jax
 import jax.numpy as jnp
@@ -54,8 +55,9 @@ def ascend(model, data, key, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", jsvm.sampling.SamplingWarning)
         return jsvm.evidence_ascent(
-            model, x, y, key=key, rank=None, test=(x_test, y_test), throw=False, **options
-        )
+            model, x, y, key=key, approximation=jsvm.Exact(), test=(x_test, y_test), throw=False,
+            **options,
+        )  # fmt: skip
 
 
 def run_trial(data, trial: int, max_steps: int, **options) -> dict:
@@ -65,7 +67,8 @@ def run_trial(data, trial: int, max_steps: int, **options) -> dict:
     begin = time.perf_counter()
     path = ascend(
         machine(data[0].shape[1]), data, key, starts=ranges, max_steps=max_steps,
-        bounds=simple.BOUNDS | simple.C_BOUNDS, gradient_share=0.05, **options,
+        bounds=simple.BOUNDS | simple.C_BOUNDS,
+        stop=(jsvm.stopping.GradientFallen(0.05), jsvm.stopping.Settled()), **options,
     )  # fmt: skip
     history = path.history
     steps = int(history.steps[0])
@@ -124,8 +127,11 @@ def draw_figure(path: Path, name: str, max_steps: int, **options) -> None:
     data = simple.load(name)
     found = ascend(
         machine(data[0].shape[1]), data, jax.random.key(5), max_steps=max_steps,
-        bounds=simple.BOUNDS | simple.C_BOUNDS, gradient_share=None, change_share=None, **options,
+        bounds=simple.BOUNDS | simple.C_BOUNDS, stop=(), **options,
     )  # fmt: skip
+    # those of the log evidence, as in the paper; the search minimizes minus that
+    gradient = jax.tree.map(jnp.negative, found.history.gradient)
+    found = eqx.tree_at(lambda path: path.history.gradient, found, gradient)
     plot.ascent(found)[0].figure.savefig(path, dpi=60)
     print(f"figure in {path}")
 

@@ -75,6 +75,11 @@ def machine(inputs: int):
     return jsvm.KernelMachine(kernel, losses.Hinge(0.6))
 
 
+def approximation_of(rank: int | None, landmarks: int | None):
+    """The exact kernel without a rank."""
+    return jsvm.Exact() if rank is None else jsvm.Nystrom(rank, landmarks)
+
+
 def ascend(model, x, y, key, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", jsvm.sampling.SamplingWarning)
@@ -85,7 +90,10 @@ def tune(name: str, partition: int, max_steps: int) -> dict:
     """One partition: where each share of the peak is reached, and the hyperparameters there."""
     x, y, _, _ = jsvm.datasets.load(name, split=partition)
     model = machine(x.shape[1])
-    options = {"landmarks": min(200, len(y)), "rank": 20, "gradient_share": min(SHARES)}
+    options = {
+        "approximation": jsvm.Nystrom(rank=20, landmarks=min(200, len(y))),
+        "stop": (jsvm.stopping.GradientFallen(min(SHARES)), jsvm.stopping.Settled()),
+    }
     key = jax.random.fold_in(jax.random.key(2005), partition)
     ascend(model, x, y, key, max_steps=1, **options)  # compiles
     begin = time.perf_counter()
@@ -147,9 +155,7 @@ def run_sets(store: Store, sets, max_steps: int) -> None:
 def timed(name: str, rank: int | None, steps: int) -> dict:
     """Seconds for so many steps, without compilation."""
     x, y, _, _ = first_paper.load(name)
-    options = {"rank": rank, "gradient_share": None, "change_share": None}
-    if rank is not None:
-        options["landmarks"] = 150
+    options = {"approximation": approximation_of(rank, 150), "stop": ()}
     key = jax.random.key(1)
     model = machine(x.shape[1])
     ascend(model, x, y, key, max_steps=1, **options)
@@ -177,8 +183,8 @@ def errors_of_starts(
     for trial in range(trials):
         start = _drawn(machine(x.shape[1]), ranges, jax.random.fold_in(jax.random.key(7), trial))
         path = ascend(
-            start, x, y, jax.random.key(trial), rank=rank, landmarks=landmarks, max_steps=steps,
-            gradient_share=None, change_share=None, test=(x_test, y_test),
+            start, x, y, jax.random.key(trial), max_steps=steps, stop=(), test=(x_test, y_test),
+            approximation=approximation_of(rank, landmarks),
         )  # fmt: skip
         errors = 100 * np.asarray(path.history.test_error)[0]
         least.append(round(float(np.nanmin(errors)), 3))
@@ -217,8 +223,9 @@ def quick() -> None:
     x, y = jsvm.datasets.twonorm(500, key=key)
     parts = [(x[60 * k : 60 * (k + 1)], y[60 * k : 60 * (k + 1)]) for k in range(2)]
     model, paths = jsvm.evidence.median_of_partitions(
-        machine(20), parts, key=key, rank=10, landmarks=40, chains=4, draws=40, max_steps=4
-    )
+        machine(20), parts, key=key, approximation=jsvm.Nystrom(rank=10, landmarks=40), chains=4, draws=40,
+        max_steps=4,
+    )  # fmt: skip
     fitted = jsvm.fit(model, *parts[0])
     error = 100 * float(jnp.mean(fitted.predict(x[120:]) != y[120:]))
     print(

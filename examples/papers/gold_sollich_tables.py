@@ -119,7 +119,7 @@ def run(name: str, criterion: str, method: str, trials: int, max_steps: int) -> 
             "optimizer": walk,
             "starts": 0.0,
             "max_steps": max_steps,
-            "change_tolerance": 1e-4,
+            "stop": jsvm.stopping.SmallChange(1e-4),
         },
         "gradient": {"starts": ranges, "max_steps": 2 * max_steps},
     }[method]

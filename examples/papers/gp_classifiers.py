@@ -124,9 +124,8 @@ def machine(method: Method, inputs: int, found: dict | None):
 
 def select(method: Method, model, x, y, options: dict):
     """The model that a criterion chooses, its classifier, and what is to be recorded of the search."""
-    chosen = jsvm.select(
-        model, x, y, method.criterion, optimizer=OPTIMIZER, gradient_tolerance=1e-5, patience=5, **options
-    )  # fmt: skip
+    stop = (jsvm.stopping.SmallGradient(1e-5), jsvm.stopping.SmallChange(patience=5))
+    chosen = jsvm.select(model, x, y, method.criterion, optimizer=OPTIMIZER, stop=stop, **options)
     of_fit = method.posterior is None
     fitted = chosen.fit(tolerance=1e-6) if of_fit else method.posterior(chosen.model, x, y)
     facts = {
@@ -142,10 +141,11 @@ def ascend(model, x, y, options: dict, seed: int):
     ascent_key, sample_key = jax.random.split(jax.random.key(seed))
     landmarks = min(200, len(y))
     chosen = jsvm.evidence_ascent(
-        model, x, y, key=ascent_key, rank=min(20, len(y)), landmarks=landmarks, progress=False, **options
+        model, x, y, key=ascent_key, approximation=jsvm.Nystrom(min(20, len(y)), landmarks),
+        progress=False, **options,
     )  # fmt: skip
-    subspace = {} if len(y) <= landmarks else {"rank": 100, "landmarks": landmarks}
-    fitted = jsvm.sample(chosen.model, x, y, key=sample_key, progress=False, **subspace)
+    finer = jsvm.Exact() if len(y) <= landmarks else jsvm.Nystrom(rank=100, landmarks=landmarks)
+    fitted = jsvm.sample(chosen.model, x, y, key=sample_key, approximation=finer, progress=False)
     facts = {
         "steps": int(chosen.history.steps[0]),
         "result": jsvm.RESULTS(int(chosen.results[0])).name,

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import jaxsvm as jsvm
-from jaxsvm.evidence._checkpoint import Checkpoint
 from jaxsvm.persistence import WriteError, require_writable, write_whole
+from jaxsvm.selection._checkpoint import Checkpoint
 
 MODEL = jsvm.kernels.RBF(0.5)
 

@@ -275,8 +275,8 @@ def test_relevance(selection):
 
 def test_relevance_of_an_ascent():
     ascent = jsvm.evidence_ascent(
-        MODEL, X, Y, key=jax.random.key(0), rank=None, max_steps=1, chains=2, draws=20, warmup=5,
-        first_warmup=20,
+        MODEL, X, Y, key=jax.random.key(0), approximation=jsvm.Exact(), max_steps=1, chains=2, draws=20,
+        warmup=5, first_warmup=20,
     )  # fmt: skip
     np.testing.assert_array_equal(jsvm.relevance(ascent), jsvm.relevance(ascent.model))
     assert bars(plot.relevance(ascent)) == bars(plot.relevance(ascent.model))
@@ -414,8 +414,9 @@ def test_an_ascent_beside_its_gradients():
     x, y = jsvm.datasets.noisy_xor(30, key=jax.random.key(0), inputs=2)
     kernel = kernels.RBF(jnp.ones(2)) + kernels.Constant(0.1)
     path = jsvm.evidence_ascent(
-        jsvm.KernelMachine(kernel, losses.Hinge(1.0)), x, y, key=jax.random.key(0), rank=None, chains=2,
-        draws=10, warmup=3, first_warmup=6, max_steps=3, gradient_share=None, test=(x, y),
+        jsvm.KernelMachine(kernel, losses.Hinge(1.0)), x, y, key=jax.random.key(0), chains=2,
+        approximation=jsvm.Exact(), draws=10, warmup=3, first_warmup=6, max_steps=3,
+        stop=jsvm.stopping.Settled(), test=(x, y),
     )  # fmt: skip
     panels = plot.ascent(path)
     assert len(panels) == 2 * 4 + 2
@@ -425,7 +426,7 @@ def test_an_ascent_beside_its_gradients():
     np.testing.assert_allclose(panels[1].lines[0].get_ydata(), gradient[:, 0])
     errors = 100 * np.asarray(path.history.test_error)[0]
     np.testing.assert_allclose(panels[-1].lines[0].get_ydata(), errors)
-    with pytest.raises(TypeError, match="must be what"):
+    with pytest.raises(TypeError, match="must be the outcome of"):
         plot.ascent(path.model)
 
 

@@ -12,6 +12,7 @@ from scipy.stats import norm
 
 import jaxsvm as jsvm
 from jaxsvm import calibration, kernels, losses
+from jaxsvm.approximations import Subspace, whiten
 from jaxsvm.sampling._chains import Averages
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -227,7 +228,7 @@ def test_coverage_diagram(posterior, wide):
 def test_of_samples(posterior):
     """Of draws made up, since only what is drawn of them matters."""
     model, x = posterior.fit.model, posterior.fit.x
-    whitening = jax.jit(whiten, static_argnums=2)(model.kernel, x, Subspace(None, 8))
+    whitening = jax.jit(whiten)(model.kernel, x, Subspace(None, 8))
     b = jnp.asarray(RNG.normal(size=(2, 10, 8)))
     means = Averages(b.mean(axis=1), None, None)
     posterior = jsvm.Posterior(

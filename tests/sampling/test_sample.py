@@ -7,12 +7,12 @@ import pytest
 from scipy import stats
 
 import jaxsvm as jsvm
+from jaxsvm.approximations import Subspace, whiten
 from jaxsvm.sampling import HMC, NUTS, SamplingWarning, _effective, paper_setting, sample
 from jaxsvm.sampling._chains import Traces, draw, start_chains, warm_up
 from jaxsvm.sampling._diagnostics import diagnose
 from jaxsvm.sampling._sample import Setup, _draw
 from jaxsvm.sampling._target import Target
-from jaxsvm.sampling._whitening import Subspace, whiten
 
 X = jnp.array([[0.0], [0.7], [1.1]])
 Y = jnp.array([1.0, -1.0, 1.0])
@@ -165,7 +165,7 @@ def test_no_draw_crosses_an_infinite_wall(walled):
 
 def test_a_chain_that_stands_still_is_named(walled):
     """So far out that its energy overflows; the others go on, and nothing but the diagnostics tells."""
-    setup = Setup(walled.model, X, Y, walled.weights, None)
+    setup = Setup(walled.model, X, Y, walled.weights, Subspace(None, 3))
     chains = walled.chains._replace(b=walled.chains.b.at[3].set(1e200))
     arguments = (setup, walled.whitening, HMC(), chains, jax.random.key(1), 50, 5)
     after, _, traces, _ = _draw(*arguments)
@@ -201,11 +201,11 @@ def test_a_low_rank_is_told(method):
     y = jnp.where(jnp.sin(3 * x[:, 0]) > 0, 1.0, -1.0)
     options = {"key": jax.random.key(0), "method": method, "draws": 200}
     with pytest.warns(SamplingWarning, match="the low rank loses") as caught:
-        low = sample(HINGE, x, y, **options, rank=1)
+        low = sample(HINGE, x, y, **options, approximation=jsvm.Nystrom(1))
     lost = float(low.diagnostics.whitening_error)
     assert lost > 0.5 and f"loses {lost:.1%} of the prior's variance" in str(caught[0].message)
     assert any("low rank" in problem for problem in low.diagnostics.problems)
-    enough = sample(HINGE, x, y, **options, rank=11)
+    enough = sample(HINGE, x, y, **options, approximation=jsvm.Nystrom(11))
     assert 0 < float(enough.diagnostics.whitening_error) < 0.01
     assert not enough.diagnostics.problems
 
@@ -254,4 +254,8 @@ def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="`integration_steps` must be a positive integer"):
         HMC(integration_steps=0)
     with pytest.raises(ValueError, match="landmarks were asked for"):
-        sample(HINGE, X, Y, key=key, landmarks=4)
+        sample(HINGE, X, Y, key=key, approximation=jsvm.Nystrom(landmarks=4))
+    with pytest.raises(
+        TypeError, match=r"must be `jaxsvm.Exact\(\)` or `jaxsvm.Nystrom\(rank=...\)`, not 20"
+    ):
+        sample(HINGE, X, Y, key=key, approximation=20)  # pyright: ignore[reportArgumentType]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxsvm as jsvm
-from jaxsvm.sampling._whitening import Subspace, choose_landmarks, choose_subspace, whiten
+from jaxsvm.approximations import Exact, Nystrom, Subspace, choose_landmarks, whiten
 
 X = jax.random.normal(jax.random.key(0), (12, 3))
 KERNEL = jsvm.kernels.RBF(1.2, 2.0) + jsvm.kernels.Constant(0.3)
@@ -134,7 +134,18 @@ def test_bad_subspaces_are_refused():
         (2, 5, "best", "`choice` of landmarks must be one of"),
     ):
         with pytest.raises(ValueError, match=message):
-            choose_subspace(MODEL, X, rank, landmarks, choice, key)
-    assert choose_subspace(MODEL, X, None, None, "random", key) == (None, 12)
-    assert choose_subspace(MODEL, X, 3, None, "random", key) == (None, 3)
-    assert choose_subspace(MODEL, X, None, [1, 4], "random", key).rank == 2
+            Nystrom(rank, landmarks, choice).subspace(MODEL, X, key)
+    with pytest.raises(ValueError, match="needs a `rank`, or `landmarks`, or both"):
+        Nystrom()
+
+
+def test_subspaces():
+    key = jax.random.key(0)
+    for approximation, rank in ((Exact(), 12), (Nystrom(3), 3), (Nystrom(landmarks=12), 12)):
+        found = approximation.subspace(MODEL, X, key)
+        assert found.landmarks is None and found.rank == rank
+    listed = Nystrom(landmarks=[1, 4]).subspace(MODEL, X, key)
+    assert listed.landmarks is not None and listed.landmarks.tolist() == [1, 4]
+    assert listed.rank == 2
+    few = Nystrom(rank=2, landmarks=5).subspace(MODEL, X, key)
+    assert few.landmarks is not None and few.landmarks.shape == (5,) and few.rank == 2
