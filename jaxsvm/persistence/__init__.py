@@ -21,7 +21,6 @@ an object with one of these keys:
 | `result` | a code of `jaxsvm.RESULTS` by its name |
 | `function` | a function of JAX that is common in networks, such as `jax.numpy.tanh` |
 | `yours` | a user's function, or with `fields` a user's class, by its name in the user's module |
-
 | `frozen` | a frozen parameter: the number of its array |
 
 A file may name the concrete modules and named tuples that are public in a public package of this library,
