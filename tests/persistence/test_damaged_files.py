@@ -320,3 +320,14 @@ def test_a_hundred_descriptions_altered_at_random(content, refused, tmp_path):
         except jsvm.FileError:
             outcomes.append("refused")
     assert outcomes.count("refused") > 80
+
+
+def test_hints_are_shown_if_they_are_words(content, refused):
+    for hint, shown in (
+        ("a map: read it with `jaxsvm.maps`", "holds a map: read it with `jaxsvm.maps`"),
+        ("\x1b[31mred", "something of the kind 'map'"),
+        ("two\nlines", "something of the kind 'map'"),
+        ("x" * 1000, "something of the kind 'map'"),
+        (3, "something of the kind 'map'"),
+    ):
+        refused(tampered(content, lambda m, h=hint: m.update(kind="map", hint=h)), shown)
