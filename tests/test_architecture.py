@@ -27,7 +27,6 @@ LONG_FUNCTIONS = {  # and their lines of code
     "evidence/_ascent_step.py:advance": 71,
     "plot/_history.py:history": 61,
     "sampling/_hyperparameters.py:sample_hyperparameters": 65,
-    "solvers/_newton.py:solve_smooth": 106,
 }
 FIELDS_OF_ABSTRACT_CLASSES = {"AbstractLeftOut", "AbstractGaussianPosterior"}
 USES_OF_HASATTR = {
