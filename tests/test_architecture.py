@@ -27,8 +27,6 @@ LONG_FUNCTIONS = {  # and their lines of code
     "evidence/_ascent_step.py:advance": 71,
     "plot/_history.py:history": 61,
     "sampling/_hyperparameters.py:sample_hyperparameters": 65,
-    "solvers/_newton.py:solve_smooth": 106,
-    "solvers/_proximal.py:solve_piecewise": 205,
 }
 FIELDS_OF_ABSTRACT_CLASSES = {"AbstractLeftOut", "AbstractGaussianPosterior"}
 USES_OF_HASATTR = {
@@ -44,7 +42,8 @@ USES_OF_HASATTR = {
 }
 # found from the values of a loss, unless a class has a closed form
 DEFAULTS_OF_LOSSES = {
-    "derivative", "curvature", "log_normalizer", "noise_variance", "sample_noise", "noise_cumulative"
+    "derivative", "curvature", "log_normalizer", "noise_variance", "sample_noise", "noise_cumulative",
+    "optimality", "optimality_slopes", "laplace_curvature", "softened", "stationary_objective",
 }  # fmt: skip
 
 

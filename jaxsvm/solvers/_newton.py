@@ -1,5 +1,6 @@
 """Smooth losses: Newton's method with backtracking."""
 
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -15,6 +16,7 @@ from ._optimality import (
     sharp_rounding_errors,
     weighted_curvatures,
 )
+from ._point import Point, choose
 from ._types import Options, Problem, Solution, Start
 
 _STALL_LIMIT = 60  # steps without progress
@@ -22,17 +24,9 @@ _SHORTEST = 1e-12  # step, relative to Newton's
 _LIGHT = 1e-3  # lighter examples than this, relative to the heaviest, are lifted at a wall
 
 
-class _Point(NamedTuple):
-    """Coefficients, offset, and the latent values `K beta + offset` that belong to them."""
-
-    beta: Float[Array, " n"]
-    offset: Float[Array, ""]
-    latent: Float[Array, " n"]
-
-
 class _State(NamedTuple):
-    now: _Point
-    best: _Point
+    now: Point
+    best: Point
     verdict: Verdict  # on the best
     milestone: Float[Array, ""]  # the largest gap when the last progress was made
     lift: Float[Array, ""]  # lighter examples count as this heavy
@@ -57,70 +51,17 @@ def solve_smooth(problem: Problem, start: Start, options: Options) -> Solution:
 
     **Returns:** a `Solution`.
     """
-    loss, weights = problem.loss, problem.weights
-    lightest = jnp.min(jnp.where(weights > 0, weights, jnp.inf))
-
-    def body(state):
-        lifted = problem
-        if loss.has_wall:
-            heavier = jnp.where(weights > 0, jnp.maximum(weights, state.lift), 0.0)
-            lifted = eqx.tree_at(lambda problem: problem.weights, problem, heavier)
-        now, distance = _step(lifted, state.now)
-        verdict = judge_smooth(problem, options, *now)
-        sound = jnp.all(jnp.isfinite(now.latent)) & jnp.isfinite(verdict.residual)
-        better = verdict.is_solution | (sound & (verdict.largest_gap < state.verdict.largest_gap))
-        lowered = (state.lift > lightest) & (distance >= 1)
-        progress = (verdict.largest_gap < 0.9 * state.milestone) | lowered
-        best, best_verdict = _choose(better, (now, verdict), (state.best, state.verdict))
-        return _State(
-            now=now,
-            best=best,
-            verdict=best_verdict,
-            milestone=jnp.where(progress, best_verdict.largest_gap, state.milestone),
-            lift=jnp.where(lowered, 0.03 * state.lift, state.lift),
-            iterations=state.iterations + 1,
-            stalls=jnp.where(progress, 0, state.stalls + 1),
-            sound=sound,
-        )
-
-    def unfinished(state):
-        return (
-            ~state.verdict.is_solution
-            & state.sound
-            & (state.iterations < options.max_iterations)
-            & (state.stalls < _STALL_LIMIT)
-        )
-
-    last = jax.lax.while_loop(unfinished, body, _initial(problem, start))
-    best = last.best
-    latent = problem.gram @ best.beta + best.offset
-    verdict = jax.lax.cond(
-        last.verdict.is_solution,
-        lambda: last.verdict,
-        lambda: judge_smooth(
-            problem,
-            options,
-            best.beta,
-            best.offset,
-            latent,
-            sharp_rounding_errors(problem, best.beta, best.offset),
-        ),
-    )
-    success = RESULTS.successful if loss.is_convex else RESULTS.local_optimum
-    result = jnp.select(
-        [verdict.is_solution, ~last.sound | (last.stalls >= _STALL_LIMIT)],
-        [success, RESULTS.precision_limit],
-        RESULTS.iteration_limit,
-    )
-    free = _weighted(problem, loss.curvature(problem.y, latent)) != 0
-    gap = verdict.gap if loss.is_convex else jnp.full_like(verdict.gap, jnp.nan)
-    return Solution(best.beta, best.offset, free, result, last.iterations, verdict.residual, gap)
+    weights = problem.weights
+    first = _initial(problem, start)
+    advance = partial(_advance, problem, options, jnp.min(jnp.where(weights > 0, weights, jnp.inf)))
+    last = jax.lax.while_loop(partial(_unfinished, options), advance, first)
+    return _conclude(problem, options, last)
 
 
 def _initial(problem: Problem, start: Start) -> _State:
     dtype = problem.gram.dtype
     beta, offset = start.dual.astype(dtype), start.offset.astype(dtype)
-    point = _Point(beta, offset, problem.gram @ beta + offset)
+    point = Point(beta, offset, problem.gram @ beta + offset)
     # a start behind the wall of an infinite loss is no start
     possible = jnp.isfinite(_total_loss(problem, point.latent))
     point = jax.tree.map(lambda value: jnp.where(possible, value, 0.0), point)
@@ -138,7 +79,64 @@ def _initial(problem: Problem, start: Start) -> _State:
     )
 
 
-def _step(problem: Problem, now: _Point) -> tuple[_Point, Float[Array, ""]]:
+def _unfinished(options: Options, state: _State) -> Bool[Array, ""]:
+    return (
+        ~state.verdict.is_solution
+        & state.sound
+        & (state.iterations < options.max_iterations)
+        & (state.stalls < _STALL_LIMIT)
+    )
+
+
+def _advance(problem: Problem, options: Options, lightest, state: _State) -> _State:
+    """One step of Newton's method, judged; `lightest` is the smallest weight."""
+    weights, lifted = problem.weights, problem
+    if problem.loss.has_wall:
+        heavier = jnp.where(weights > 0, jnp.maximum(weights, state.lift), 0.0)
+        lifted = eqx.tree_at(lambda problem: problem.weights, problem, heavier)
+    now, distance = _step(lifted, state.now)
+    verdict = judge_smooth(problem, options, *now)
+    sound = jnp.all(jnp.isfinite(now.latent)) & jnp.isfinite(verdict.residual)
+    better = verdict.is_solution | (sound & (verdict.largest_gap < state.verdict.largest_gap))
+    lowered = (state.lift > lightest) & (distance >= 1)
+    progress = (verdict.largest_gap < 0.9 * state.milestone) | lowered
+    best, best_verdict = choose(better, (now, verdict), (state.best, state.verdict))
+    return _State(
+        now=now,
+        best=best,
+        verdict=best_verdict,
+        milestone=jnp.where(progress, best_verdict.largest_gap, state.milestone),
+        lift=jnp.where(lowered, 0.03 * state.lift, state.lift),
+        iterations=state.iterations + 1,
+        stalls=jnp.where(progress, 0, state.stalls + 1),
+        sound=sound,
+    )
+
+
+def _conclude(problem: Problem, options: Options, last: _State) -> Solution:
+    """The best point, its final verdict and what became of the search."""
+    loss, (beta, offset, _) = problem.loss, last.best
+    latent = problem.gram @ beta + offset
+    # where the quick estimate of rounding errors is too large, the sharp one decides
+    verdict = jax.lax.cond(
+        last.verdict.is_solution,
+        lambda: last.verdict,
+        lambda: judge_smooth(
+            problem, options, beta, offset, latent, sharp_rounding_errors(problem, beta, offset)
+        ),
+    )
+    success = RESULTS.successful if loss.is_convex else RESULTS.local_optimum
+    result = jnp.select(
+        [verdict.is_solution, ~last.sound | (last.stalls >= _STALL_LIMIT)],
+        [success, RESULTS.precision_limit],
+        RESULTS.iteration_limit,
+    )
+    free = _weighted(problem, loss.curvature(problem.y, latent)) != 0
+    gap = verdict.gap if loss.is_convex else jnp.full_like(verdict.gap, jnp.nan)
+    return Solution(beta, offset, free, result, last.iterations, verdict.residual, gap)
+
+
+def _step(problem: Problem, now: Point) -> tuple[Point, Float[Array, ""]]:
     """The point after one step of Newton's method, and how far along that step it is."""
     loss, y, gram = problem.loss, problem.y, problem.gram
     slopes = _weighted(problem, loss.derivative(y, now.latent))
@@ -168,7 +166,7 @@ def _step(problem: Problem, now: _Point) -> tuple[_Point, Float[Array, ""]]:
         beta = now.beta + distance * change.beta
         offset = now.offset + distance * change.offset
         # latent values from scratch: the rounding errors of the way must not hide in what is judged
-        return distance, _Point(beta, offset, gram @ beta + offset)
+        return distance, Point(beta, offset, gram @ beta + offset)
 
     def behind_the_wall(landing):
         distance, point = landing
@@ -181,7 +179,7 @@ def _step(problem: Problem, now: _Point) -> tuple[_Point, Float[Array, ""]]:
     return point, distance
 
 
-def _direction(problem: Problem, now: _Point, slopes) -> _Point:
+def _direction(problem: Problem, now: Point, slopes) -> Point:
     """Newton's change of the point."""
     gram = problem.gram
     dtype = gram.dtype
@@ -203,7 +201,7 @@ def _direction(problem: Problem, now: _Point, slopes) -> _Point:
         offset_change = jnp.sum(now.beta + change) / jnp.where(determined, total, 1.0)
         offset_change = jnp.where(determined, offset_change, 0.0)
         change = change - offset_change * per_offset
-    return _Point(change, offset_change, gram @ change + offset_change)
+    return Point(change, offset_change, gram @ change + offset_change)
 
 
 def _weighted(problem: Problem, values):
@@ -212,8 +210,3 @@ def _weighted(problem: Problem, values):
 
 def _total_loss(problem: Problem, latent):
     return jnp.sum(_weighted(problem, problem.loss.value(problem.y, latent)))
-
-
-def _choose(condition, yes, no):
-    """One of two pytrees of arrays."""
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)

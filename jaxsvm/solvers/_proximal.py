@@ -34,7 +34,8 @@ from ._optimality import (
     judge_piecewise,
     sharp_rounding_errors,
 )
-from ._semismooth import Point, Stage, direction, respond, search
+from ._point import Point, choose
+from ._semismooth import Stage, direction, respond, search
 from ._types import Options, Problem, Solution, Start
 
 _STAGE_LIMIT = 60  # Newton steps in a stage; more than these happen only when rounding errors rule
@@ -168,9 +169,9 @@ def _iterate(method: _Method, state: _State) -> _State:
     point = jax.lax.cond(jumping | ended, end, lambda: moved)
     reached = state._replace(now=point, stage_steps=steps)
     verdict = _judge(method, reached.now)
-    after = _choose(jumping, _after_jump(method, reached, verdict), reached)
-    after = _choose(ended, _after_stage(method, reached, verdict), after)
-    after = _choose(sound, after, _after_failure(state, jumping))
+    after = choose(jumping, _after_jump(method, reached, verdict), reached)
+    after = choose(ended, _after_stage(method, reached, verdict), after)
+    after = choose(sound, after, _after_failure(state, jumping))
     return after._replace(iterations=state.iterations + 1)
 
 
@@ -182,7 +183,7 @@ def _stage(method: _Method, state: _State) -> Stage:
         jumping=jumping,
         step=step,
         length=jnp.where(jumping, box.amplitude, step),
-        center=_choose(jumping, state.now, state.center),
+        center=choose(jumping, state.now, state.center),
         variance=jnp.where(jumping, 1e12, 1e3) * box.offset_variance,
     )
 
@@ -207,8 +208,8 @@ def _keep_best(state: _State, verdict: Verdict, allowed) -> tuple[Bool[Array, ""
     better = allowed & (verdict.largest_gap < state.verdict.largest_gap)
     better |= allowed & verdict.is_solution
     return better, state._replace(
-        best=_choose(better, state.now, state.best),
-        verdict=_choose(better, verdict, state.verdict),
+        best=choose(better, state.now, state.best),
+        verdict=choose(better, verdict, state.verdict),
         residual=jnp.where(allowed, jnp.fmin(state.residual, verdict.residual), state.residual),
     )
 
@@ -221,7 +222,7 @@ def _after_jump(method: _Method, state: _State, verdict: Verdict) -> _State:
     # a jump that makes matters worse is the first of a cycle
     left = jnp.where(verdict.residual < residual, state.jumps - 1, 0)
     back = (left == 0) & ~state.verdict.is_solution
-    return state._replace(jumps=left, now=_choose(back, state.center, state.now))
+    return state._replace(jumps=left, now=choose(back, state.center, state.now))
 
 
 def _after_stage(method: _Method, state: _State, verdict: Verdict) -> _State:
@@ -271,7 +272,7 @@ def _conclude(method: _Method, last: _State) -> Solution:
         centered = Point(best.beta, middle, product + middle)
         other = _judge(method, centered)
         better = other.is_solution | (other.largest_gap <= verdict.largest_gap)
-        best, verdict = _choose(better, (centered, other), (best, verdict))
+        best, verdict = choose(better, (centered, other), (best, verdict))
     largest_floor = 10 * jnp.finfo(box.bound.dtype).eps ** 0.5 * box.amplitude
     indefinite = (last.floor > largest_floor) | (last.failures >= _FAILURE_LIMIT)
     result = jnp.select(
@@ -288,8 +289,3 @@ def _conclude(method: _Method, last: _State) -> Solution:
         residual=verdict.residual,
         gap=verdict.gap,
     )
-
-
-def _choose(condition, yes, no):
-    """One of two pytrees of arrays."""
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)

@@ -8,14 +8,7 @@ from jaxtyping import Array, Bool, Float
 from ._box import Box
 from ._line_search import exact_line_search
 from ._optimality import rounding_errors
-
-
-class Point(NamedTuple):
-    """Coefficients, offset, and the latent values `K beta + offset` that belong to them."""
-
-    beta: Float[Array, " n"]
-    offset: Float[Array, ""]
-    latent: Float[Array, " n"]
+from ._point import Point
 
 
 class Stage(NamedTuple):
