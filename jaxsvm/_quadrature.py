@@ -50,10 +50,23 @@ def log_panels(ends: Float[Array, " j"]) -> tuple[Float[Array, " k"], Float[Arra
     return nodes, jnp.where(filled, jnp.log(jnp.where(filled, weights, 1.0)), -jnp.inf)
 
 
+def standard_normal(ends: Float[Array, " j"]) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+    """Nodes and weights for an average over a standard Gaussian, `<g> = sum g(node) weight`.
+
+    For bounded functions, which need no logarithms.
+
+    **Arguments:** `ends`, of the panels, which cover the Gaussian as far as it matters.
+
+    **Returns:** nodes and weights, as constants.
+    """
+    nodes, weights = jax.lax.stop_gradient(panels(ends))
+    return nodes, weights * jnp.exp(-(nodes**2) / 2) / _ROOT
+
+
 def over_gaussian(
     ends: Float[Array, " j"], mean: Float[Array, ""] | float, deviation: Float[Array, ""] | float
 ) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
-    """Nodes and logarithms of weights for an average over a Gaussian.
+    """Nodes and logarithms of weights for an average over any Gaussian.
 
     `<g> = int g(f) N(f; mean, deviation^2) df` is the sum of `g(node) exp(log weight)`.
 

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from .._parameters import unfreeze
 from .._predictor import as_predictions
+from .._programs import jit
 from ._base import AbstractPosterior
 from ._components import Components, Joint, same_for_all
 
@@ -63,10 +64,7 @@ class AbstractGaussianPosterior(AbstractPosterior):
 
         **Returns:** `Components`.
         """
-        mean, deviation = self.decision(x), self.deviation(x)
-        loss = same_for_all(unfreeze(self.loss), 1)
-        means, deviations = mean[None, None, :], deviation[None, None, :]
-        return Components(loss, means, deviations, jnp.ones(1, mean.dtype), mean, deviation)
+        return _one_gaussian(unfreeze(self.loss), self.decision(x), self.deviation(x))
 
     def joint(self, x: Any) -> Joint:
         """The latent function at all new points: one Gaussian.
@@ -77,3 +75,10 @@ class AbstractGaussianPosterior(AbstractPosterior):
         """
         mean, covariance = self.decision(x), self.covariance(x)
         return Joint(mean[None, None, :], covariance[None], jnp.ones(1, mean.dtype))
+
+
+@jit
+def _one_gaussian(loss, mean, deviation) -> Components:
+    means, deviations = mean[None, None, :], deviation[None, None, :]
+    one = jnp.ones(1, mean.dtype)
+    return Components(same_for_all(loss, 1), means, deviations, one, mean, deviation)

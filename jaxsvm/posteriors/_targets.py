@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._programs import jit
-from .._quadrature import STEPS, over_gaussian
+from .._quadrature import STEPS, over_gaussian, standard_normal
 from ..losses import AbstractLoss, AbstractRegression, AbstractResidual
 from ._components import Components
 
@@ -166,8 +166,8 @@ def _cumulative(loss: AbstractResidual, deviation, t):
     knots, steps = _knots(loss, t.dtype), STEPS.astype(t.dtype)
     ends = jnp.concatenate([(t - knots) / scale, (t + knots) / scale])
     ends = jnp.concatenate([steps, jnp.clip(ends, steps[0], steps[-1])])
-    z, log_weights = over_gaussian(ends, 0.0, 1.0)
-    smeared = jnp.sum(jnp.exp(log_weights) * loss.noise_cumulative(t - scale * z))
+    z, weights = standard_normal(ends)
+    smeared = jnp.sum(weights * loss.noise_cumulative(t - scale * z))
     return jnp.where(spread, smeared, loss.noise_cumulative(t))
 
 

@@ -183,7 +183,8 @@ def _predicted(models, evidence, x, y, weights, points, what: str):
         spread = jnp.zeros_like(mean)
         if what != "mean":
             posterior = around(fitted, evidence)
-            spread = getattr(posterior, what)(points)
+            both = {"deviation": posterior.deviation, "covariance": posterior.covariance}
+            spread = both[what](points)
         return model.loss, mean, spread, is_usable(fitted.result)
 
     losses, means, spreads, usable = jax.lax.map(one, models)
