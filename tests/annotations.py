@@ -36,6 +36,8 @@ def _is_array(hint) -> bool:
 
 
 def _is_about_arrays(hint) -> bool:
+    if get_origin(hint) is Callable:  # what a function takes and returns is seen when it is called
+        return False
     return _is_array(hint) or any(_is_about_arrays(part) for part in get_args(hint))
 
 
