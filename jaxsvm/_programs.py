@@ -193,7 +193,7 @@ def _return_memory() -> None:
 
 def programs_of(function: Callable[..., Any]) -> list[Any]:
     """The jitted functions, one for each combination of shapes, of what `jit` or `filter_jit` returned."""
-    return _PROGRAMS.of(inspect.unwrap(function))
+    return _PROGRAMS.of(inspect.unwrap(function, stop=_PROGRAMS.of))
 
 
 def count_maps() -> int:

@@ -19,10 +19,13 @@ os.environ.setdefault(
 
 import jax
 import pytest
+from jaxtyping import config as jaxtyping_config
+from jaxtyping import install_import_hook
 
-from jaxsvm._programs import make_room
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside the tests, which they share
+install_import_hook("jaxsvm", "annotations.checked")  # before anything imports the package
 
-sys.path.insert(0, str(Path(__file__).parent))  # for the literal references beside the tests
+from jaxsvm._programs import make_room  # noqa: E402
 
 
 def pytest_configure(config):
@@ -49,3 +52,11 @@ def dtype(request):
     """Runs a test in both precisions; the second is JAX's own default mode."""
     with jax.enable_x64(request.param == "float64"):
         yield request.param
+
+
+@pytest.fixture
+def wrong_arrays():
+    """For a test that passes arrays of wrong shapes or types, to see what the library says to them."""
+    jaxtyping_config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping_config.update("jaxtyping_disable", False)

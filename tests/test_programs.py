@@ -10,7 +10,7 @@ import pytest
 from compilations import compilations, programs_so_far
 
 import jaxsvm as jsvm
-from jaxsvm import _programs, sklearn
+from jaxsvm import _fit, _programs, sklearn
 from jaxsvm._programs import count_maps, filter_jit, jit, make_room, programs_of
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere maps are not counted")
@@ -89,7 +89,7 @@ def test_results_are_the_same_after_programs_were_dropped(monkeypatch):
     monkeypatch.setattr(_programs, "_limit", lambda: 0)
     make_room()  # which drops everything, programs of JAX's own included
     monkeypatch.undo()
-    fit = jsvm.fit.__globals__["_fit"]
+    fit = _fit._fit
     assert compilations(fit) == 0
     np.testing.assert_array_equal(jsvm.fit(model, x, y).dual, dual)
     assert compilations(fit) == 1

@@ -183,7 +183,7 @@ def _attach_derivatives_jvp(primals, tangents):
     return sites, Sites(*jnp.split(change, 2))
 
 
-def _jacobian(matching: Matching, sites: Sites) -> Float[Array, "2n 2n"]:
+def _jacobian(matching: Matching, sites: Sites) -> Float[Array, "m m"]:
     """The derivative of `sites - matched(sites)`, shifts first.
 
     With the covariance S of the posterior the marginal means change by `S (dshift - mean dprecision)`,

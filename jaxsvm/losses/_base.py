@@ -181,7 +181,7 @@ class AbstractClassification(AbstractLoss):
         """`ln kappa` with `1 / kappa = max_f (exp(-L(+1, f)) + exp(-L(-1, f)))`, found by search."""
         return log_kappa(self)
 
-    def probability(self, f: Float[Array, " n"]) -> Float[Array, " n"]:
+    def probability(self, f: Float[Array, "..."]) -> Float[Array, "..."]:
         """`P(y = +1 | f) = exp(-L(+1, f)) / (exp(-L(+1, f)) + exp(-L(-1, f)))`, always normalized.
 
         **Arguments:** `f`, latent values.

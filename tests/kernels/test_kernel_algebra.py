@@ -152,6 +152,7 @@ ERRORS = {
 }
 
 
+@pytest.mark.usefixtures("wrong_arrays")
 @pytest.mark.parametrize("mistake", ERRORS)
 def test_mistakes_are_told(mistake):
     action, error, message = ERRORS[mistake]

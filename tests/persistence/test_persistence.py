@@ -159,6 +159,7 @@ def test_from_a_fit_that_comes_back_all_goes_on(path, fitted):
     assert_same(one.latent(X), two.latent(X))
 
 
+@pytest.mark.usefixtures("wrong_arrays")
 def test_diagnostics_of_numpy_come_back(path):
     # estimators keep arrays of NumPy, which have double precision in either mode of JAX
     one = jsvm.sampling.Diagnostics(np.ones(2), np.zeros(2, int), *np.ones((7, 1)), draws=5)
@@ -267,6 +268,7 @@ def test_traced_values_are_refused(path):
         jax.jit(traced)(1.0)
 
 
+@pytest.mark.usefixtures("wrong_arrays")
 def test_fits_that_cannot_be_are_not_saved(path, fitted):
     with pytest.raises(ValueError, match="`dual` has shape"):
         jsvm.save(path, dataclasses.replace(fitted, dual=fitted.dual[:3]))

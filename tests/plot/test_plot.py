@@ -171,6 +171,7 @@ def test_error_histogram():
     assert heights(ax) == {10: 2} and ax.get_title("left") == "b (2 trials)"
 
 
+@pytest.mark.usefixtures("wrong_arrays")
 def test_error_histogram_of_a_selection(selection):
     errors = jnp.array([[0.5, 0.1, jnp.nan], [0.5, 0.4, 0.3], [0.5, 0.2, 0.2]])
     codes = jnp.array([RESULTS.successful, RESULTS.nonfinite, RESULTS.iteration_limit])

@@ -97,6 +97,7 @@ LOSSES = [
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
+@pytest.mark.usefixtures("wrong_arrays")  # a matrix of residuals
 def test_cumulative_noise_against_quadrature(loss):
     ends = np.array([0.0, 0.05, 0.12, 0.2, 0.28, 0.4, 0.6, 0.9, 1.3])
     nodes, weights = np.polynomial.legendre.leggauss(24)

@@ -156,6 +156,7 @@ def test_a_fit_that_fails_is_refused():
         sample(5.0)
 
 
+@pytest.mark.usefixtures("wrong_arrays")
 def test_problems_in_words():
     few = jnp.array([1, 1])
     still = HyperDiagnostics(
