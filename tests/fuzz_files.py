@@ -28,9 +28,9 @@ import numpy as np
 
 import jaxsvm as jsvm
 from jaxsvm.command import _tune, main
-from jaxsvm.evidence._checkpoint import Checkpoint
 from jaxsvm.persistence import write_whole
 from jaxsvm.persistence._container import MANIFEST, SEAL
+from jaxsvm.selection._checkpoint import Checkpoint
 
 X = np.random.default_rng(0).normal(size=(40, 2))
 Random = np.random.Generator
@@ -285,7 +285,7 @@ def odd_tables(random: Random, folder: Path) -> None:
         found.extend([x, y])
         raise Reached
 
-    with quiet(), mock.patch.object(_tune, "_search", search):
+    with quiet(), mock.patch.object(_tune, "_fit", search):
         try:
             assert main([*arguments, str(folder / "model")]) == 3
         except Reached:
@@ -340,7 +340,7 @@ def odd_command_lines(random: Random, folder: Path) -> None:
     here = Path.cwd()
     os.chdir(folder)
     try:
-        with quiet(), mock.patch.object(_tune, "_search", side_effect=Reached):
+        with quiet(), mock.patch.object(_tune, "_fit", side_effect=Reached):
             assert main([command, *arguments]) in (0, 3, 4, 6)
     except SystemExit as stopped:
         assert stopped.code in (0, 2)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..persistence import require_writable
+from ..persistence import WriteError, require_writable
 
 _MARK = 12  # digits of a mark in the name of a folder
 _IS_MARK = re.compile(f"[0-9a-f]{{{_MARK}}}")
@@ -32,7 +32,10 @@ class State:
         self.folder = output.with_name(f"{output.name}.{mark[:_MARK]}.state")
         for other in self._others():
             say(f"{other} belongs to an unfinished run with other data or settings, and is kept")
-        require_writable(self.folder / "search.jaxsvm" if self.folder.is_dir() else self.folder)
+        has_begun = os.path.isdir(self.folder)  # false for a name that is too long
+        require_writable(self.folder / "search.jaxsvm" if has_begun else self.folder)
+        if self.folder.is_symlink():  # to a folder whose files are not this run's to remove
+            raise WriteError(f"{self.folder} is a link: remove it")
         if self.checkpoints():
             say(f"resuming from {self.folder}")
 
@@ -48,6 +51,10 @@ class State:
         for path in self.checkpoints():
             with suppress(OSError):  # a folder of that name
                 path.unlink(missing_ok=True)
+        self.remove_empty()
+
+    def remove_empty(self) -> None:
+        """Remove the folder if it holds nothing."""
         with suppress(OSError):
             self.folder.rmdir()
 

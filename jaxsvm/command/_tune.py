@@ -241,6 +241,8 @@ def _fit(estimator, x, y, chosen) -> State:
         if state.checkpoints():
             say(f"progress is saved in {state.folder}; run the same command again to resume")
         raise
+    finally:
+        state.remove_empty()
     estimator.set_params(checkpoint=None)
     for text in dict.fromkeys(str(warning.message) for warning in caught):
         say(text)

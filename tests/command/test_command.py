@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from interruptions import watch
 
 import jaxsvm as jsvm
 from jaxsvm._threads import map_in_threads
@@ -90,118 +91,74 @@ def test_predictions_are_those_of_the_estimator(model, folder, capsys):
     assert np.mean(likely == np.array(truth)) > 0.8
 
 
-def test_an_interrupted_search_goes_on(folder, capsys, monkeypatch):
-    from jaxsvm.sklearn import BayesianSVC
-
-    arguments = [
-        "tune", str(folder / "data.csv"), "--target", "answer", "--method", "press", "--ard", "no",
-        "--output", str(folder / "other.jaxsvm"), "--restarts", "3",
-    ]  # fmt: skip
-    assert main(arguments) == 0
-    whole = (folder / "other.jaxsvm").read_bytes()
-    fits = []
-    original = BayesianSVC.fit
-
-    def fit_once(self, *data):
-        if len(fits) == 1:
-            raise KeyboardInterrupt
-        fits.append(self)
-        return original(self, *data)
-
-    monkeypatch.setattr(BayesianSVC, "fit", fit_once)
-    assert main(arguments) == 130
-    assert "run the same command again to resume" in capsys.readouterr().err
-    monkeypatch.setattr(BayesianSVC, "fit", original)
-    assert main(arguments) == 0
-    assert "resuming after 1 finished searches" in capsys.readouterr().err
-    assert list(folder.glob("other.jaxsvm?*")) == []
-    answers = []
-    for content in (whole, (folder / "other.jaxsvm").read_bytes()):
-        (folder / "compared.jaxsvm").write_bytes(content)
-        main(["predict", str(folder / "compared.jaxsvm"), str(folder / "data.csv")])
-        answers.append(capsys.readouterr().out)
-    assert answers[0] == answers[1]
-
-
 @pytest.mark.parametrize("task", ["classification", "regression"])
-def test_a_search_goes_on_within(task, folder, capsys, monkeypatch):
-    from jaxsvm.sklearn import _pieces
-
+@pytest.mark.parametrize("restarts", [1, 3])
+def test_an_interrupted_search_goes_on(task, restarts, folder, capsys, monkeypatch):
     data, out = folder / "data.csv", folder / f"{task}.jaxsvm"
     options = ["--target", "answer", "--method", "press"]
     if task == "regression":
-        options = ["--target", "b", "--ignore", "answer", "--restarts", "2", "--task", task]
-    arguments = ["tune", str(data), *options, "--ard", "no", "--output", str(out), "--seed", "1"]
-    monkeypatch.setattr(_pieces, "STEPS", 3)
-    kept = []
-    keep = _state.State.keep
-
-    def interrupted(self, name, search):
-        keep(self, name, search)
-        kept.append(name)
-        if len(kept) == last:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(_state.State, "keep", interrupted)
-    last = 0
-    assert main(arguments) == 0
-    pieces = kept.copy()
-    assert len(pieces) > len(set(pieces))  # there is something within
+        options = ["--target", "b", "--ignore", "answer", "--task", task]
+    options += ["--ard", "no", "--restarts", str(restarts), "--seed", "1"]
+    arguments = ["tune", str(data), *options, "--output", str(out)]
+    code, whole = watch(monkeypatch, lambda: main(arguments))
+    assert code == 0 and whole.count(0) == restarts
+    assert len(whole) > restarts + 1  # there is something within
+    capsys.readouterr()
     main(["predict", str(out), str(data)])
-    whole = capsys.readouterr().out.split("model written to")[1].splitlines()[1:]
-    kept.clear()
-    last = 1
-    assert main(arguments) == 130
-    assert "run the same command again to resume" in capsys.readouterr().err
-    assert main(arguments) == 0
-    assert "resuming after 0 finished searches" in capsys.readouterr().err
-    assert kept == pieces
-    main(["predict", str(out), str(data)])
-    assert capsys.readouterr().out.splitlines() == whole
-    assert list(folder.glob(f"{out.name}?*")) == []
+    answers = capsys.readouterr().out
+    out.unlink()
 
-
-def test_time_ends_the_first_search(folder, capsys, monkeypatch):
-    from jaxsvm.sklearn import _pieces
-
-    monkeypatch.setattr(_pieces, "STEPS", 3)
-    kept = []
-    monkeypatch.setattr(_state.State, "keep", lambda self, name, search: kept.append(search))
-    arguments = [
-        "tune", str(folder / "data.csv"), "--target", "answer", "--method", "press", "--ard", "no",
-        "--output", str(folder / "timed.jaxsvm"), "--restarts", "3", "--seconds", "0", "--seed", "1",
-    ]  # fmt: skip
-    assert main(arguments) == 0
+    code, before = watch(monkeypatch, lambda: main(arguments), len(whole) - 1)
+    (state,) = folder.glob(f"{out.name}.*.state")
     said = capsys.readouterr().err
-    assert "was ended by its time" in said and "the best of 1 searches is taken" in said
-    assert len(kept) == 1
+    assert code == 130 and not out.exists()
+    assert f"progress is saved in {state}; run the same command again to resume" in said
+    code, after = watch(monkeypatch, lambda: main(arguments))
+    assert code == 0 and f"resuming from {state}" in capsys.readouterr().err
+    assert sorted(before + after) == sorted(whole) and len(after) == 1
+    assert list(folder.glob(f"{out.name}?*")) == []
+    main(["predict", str(out), str(data)])
+    assert capsys.readouterr().out == answers
+
+
+def test_time_ends_every_search(folder, capsys, monkeypatch):
+    arguments = [
+        "tune", str(folder / "data.csv"), "--target", "answer", "--method", "press", "--restarts", "3",
+        "--output", str(folder / "timed.jaxsvm"), "--seconds", "0", "--seed", "1",
+    ]  # fmt: skip
+    code, begun = watch(monkeypatch, lambda: main(arguments))
+    assert code == 0 and begun == [
+        0,
+        0,
+        0,
+    ]  # all take their first steps, and no other search begins
+    assert "was ended by `seconds=0` before it had settled" in capsys.readouterr().err
+    assert (folder / "timed.jaxsvm").exists() and not list(folder.glob("timed.jaxsvm?*"))
 
 
 def test_an_interrupted_ascent_has_a_checkpoint(tmp_path, monkeypatch):
     from jaxsvm.sklearn import BayesianSVC, _binary
 
-    state = _state.State(tmp_path / "model", "a mark", None, print)
+    said = []
+    state = _state.State(tmp_path / "model", "a mark", said.append)
     seen = []
 
-    def ascend(*data, checkpoint, max_steps, **options):
-        assert state.path.exists()  # by which the checkpoint is known again
+    def select(model, x, y, objective, *, checkpoint, **options):
+        assert isinstance(objective, jsvm.evidence.Sampled)
         checkpoint.write_text("")
-        seen.append((checkpoint, max_steps))
-        if len(seen) == 2:
-            raise KeyboardInterrupt
-        return type("Climb", (), {"result": int(jsvm.RESULTS.iteration_limit)})
+        seen.append(checkpoint)
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(_binary, "evidence_ascent", ascend)
-    machine = BayesianSVC("evidence", ard=False)
-    machine._keeper = state
+    monkeypatch.setattr(_binary, "select", select)
+    machine = BayesianSVC("evidence", ard=False, checkpoint=str(state.folder))
     with pytest.raises(KeyboardInterrupt):
         machine.fit(np.arange(20.0)[:, None], np.arange(20) % 2)
-    assert [steps for _, steps in seen] == [20, 40] and seen[0][0] == seen[1][0]
-    assert _state.State(tmp_path / "model", "a mark", None, print).done == 0
-    assert seen[0][0].exists()
-    _state.State(tmp_path / "model", "another mark", None, print).remove()
-    assert sorted(tmp_path.iterdir()) == sorted([seen[0][0], state.path])
-    _state.State(tmp_path / "model", "a mark", None, print).remove()
+    assert seen == state.checkpoints() and said == []
+    again = _state.State(tmp_path / "model", "a mark", said.append)
+    assert said == [f"resuming from {state.folder}"]
+    _state.State(tmp_path / "model", "another mark", said.append).remove()
+    assert list(tmp_path.iterdir()) == [state.folder] and seen[0].exists()
+    again.remove()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,9 +1,10 @@
-"""What `tune` keeps of an unfinished run, and what it may remove."""
+"""What `tune` saves of an unfinished run, and what it may remove."""
 
 import csv
 
 import numpy as np
 import pytest
+from interruptions import watch
 
 from jaxsvm import persistence
 from jaxsvm.command import _state, main
@@ -29,16 +30,12 @@ def arguments(table, *more):
 
 
 def interrupt(monkeypatch, run):
-    """Run, and interrupt after the first piece of the search is kept."""
-    keep = _state.State.keep
+    """Run, and interrupt after the first steps of the search are saved."""
+    assert watch(monkeypatch, lambda: main(run), 1) == (130, [0])
 
-    def interrupted(self, name, search):
-        keep(self, name, search)
-        raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(_state.State, "keep", interrupted)
-        assert main(run) == 130
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_a_run_removes_its_own_files_only(table, monkeypatch, capsys):
@@ -47,53 +44,84 @@ def test_a_run_removes_its_own_files_only(table, monkeypatch, capsys):
         path.write_text("precious")
     interrupt(monkeypatch, arguments(table))
     (state,) = table.parent.glob("model.jaxsvm.*.state")
-    content = state.read_bytes()
+    content = contents(state)
+    assert list(content) == ["class-0.jaxsvm"]
     assert f"progress is saved in {state}" in capsys.readouterr().err
     assert main(arguments(table, "--seed", "1")) == 0  # another run with the same output
-    assert f"{state} belongs to an unfinished run" in capsys.readouterr().err
-    assert state.read_bytes() == content
+    said = capsys.readouterr().err
+    assert f"{state} belongs to an unfinished run with other data or settings, and is kept" in said
+    assert contents(state) == content
     assert main(arguments(table)) == 0
-    assert "resuming after 0 finished searches" in capsys.readouterr().err
+    assert f"resuming from {state}" in capsys.readouterr().err
     names = {path.name for path in table.parent.iterdir()}
     assert names == {"data.csv", "model.jaxsvm", *(path.name for path in others)}
     assert all(path.read_text() == "precious" for path in others)
 
 
-def test_a_forged_state_removes_no_other_file(tmp_path):
-    precious = tmp_path / "precious"
+def test_files_of_others_in_the_folder_stay(tmp_path):
+    precious = tmp_path / "precious.jaxsvm"
     precious.write_text("")
-    state = _state.State(tmp_path / "model", MARKS[0], None, print)
-    own = state.checkpoint("class 0")
-    own.write_text("")
-    names = ["precious", "../precious", "/etc/x", f"{state.path.stem}.x/../precious", "model"]
-    content = persistence.load_as("state", state.path)
-    content["checkpoints"] += names
-    persistence.save_as("state", state.path, content)
-    again = _state.State(tmp_path / "model", MARKS[0], None, print)
-    assert again._checkpoints == [own.name]
-    again.remove()
-    assert list(tmp_path.iterdir()) == [precious]
+    state = _state.State(tmp_path / "model", MARKS[0], print)
+    state.folder.mkdir()
+    (state.folder / "class-0.jaxsvm").write_text("")
+    (state.folder / "link.jaxsvm").symlink_to(precious)
+    others = ["notes.txt", "Mine.jaxsvm", "folder.jaxsvm", "class-0.jaxsvm.bak", ".jaxsvm"]
+    for name in others:
+        (state.folder / name).mkdir() if name.startswith("folder") else (
+            state.folder / name
+        ).touch()
+    _state.State(tmp_path / "model", MARKS[0], print).remove()
+    assert sorted(path.name for path in state.folder.iterdir()) == sorted(others)
+    assert precious.exists()
 
 
-def test_states_that_cannot_be_used(tmp_path):
-    said = []
-    path = _state.State(tmp_path / "model", MARKS[0], None, said.append).path
-    sound = {"of": MARKS[0], "done": 0, "best": None, "searches": {}, "checkpoints": []}
-    bad = [
-        [], 3, {}, sound | {"of": MARKS[1]}, sound | {"done": "x"}, sound | {"done": -1},
-        sound | {"searches": {"a": 1}}, sound | {"searches": []}, sound | {"checkpoints": [1]},
-        sound | {"best": 1}, sound | {"best": {"estimator": [], "state": {}}}, sound | {"more": 1},
+def test_a_link_to_another_folder_is_refused(tmp_path):
+    """Whoever can put it there could have files in that folder removed."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "precious.jaxsvm").touch()
+    folder = _state.State(tmp_path / "model", MARKS[0], print).folder
+    folder.symlink_to(other)
+    with pytest.raises(persistence.WriteError, match="is a link: remove it"):
+        _state.State(tmp_path / "model", MARKS[0], print)
+    assert (other / "precious.jaxsvm").exists()
+
+
+def test_damaged_checkpoints_are_refused(table, monkeypatch, capsys):
+    interrupt(monkeypatch, arguments(table))
+    (state,) = table.parent.glob("model.jaxsvm.*.state")
+    file = state / "class-0.jaxsvm"
+    whole = file.read_bytes()
+    content = persistence.load_as("checkpoint", file)
+    forged = [
+        [], {}, content | {"format": 0}, content | {"fingerprint": MARKS[0]}, content | {"starts": []},
+        content | {"starts": {0: {"steps": 3, "leaves": []}}},
     ]  # fmt: skip
-    for content in bad:
-        persistence.save_as("state", path, content)
-        state = _state.State(tmp_path / "model", MARKS[0], None, said.append)
-        assert said.pop().startswith(f"{path} cannot be used; starting over: ")
-        assert state.done == 0 and state.best is None
-    path.write_bytes(b"PK")
-    _state.State(tmp_path / "model", MARKS[0], None, said.append)
-    assert "cannot be used" in said.pop()
-    persistence.save_as("state", path, sound)
-    _state.State(tmp_path / "model", MARKS[0], None, said.append)
-    assert said == [f"resuming after 0 finished searches, from {path}"]
+    for thing in ["damaged", "cut", *forged]:
+        if isinstance(thing, str):
+            file.write_bytes(b"PK" if thing == "damaged" else whole[:-100])
+        else:
+            persistence.save_as("checkpoint", file, thing)
+        before = file.read_bytes()
+        capsys.readouterr()
+        assert main(arguments(table)) == 3
+        said = capsys.readouterr().err
+        assert str(file) in said and "remove it to start over" in said
+        assert file.read_bytes() == before and not table.with_name("model.jaxsvm").exists()
+    file.write_bytes(whole)
+    assert main(arguments(table)) == 0
+    assert sorted(path.name for path in table.parent.iterdir()) == ["data.csv", "model.jaxsvm"]
+
+
+def test_places_that_cannot_be_used(tmp_path, table, monkeypatch, capsys):
     with pytest.raises(persistence.WriteError, match="File name too long"):
-        _state.State(tmp_path / ("x" * 250), MARKS[0], None, print)
+        _state.State(tmp_path / ("x" * 250), MARKS[0], print)
+    interrupt(monkeypatch, arguments(table))
+    (folder,) = table.parent.glob("model.jaxsvm.*.state")
+    (folder / "class-0.jaxsvm").unlink()
+    folder.rmdir()
+    folder.write_text("precious")
+    capsys.readouterr()
+    assert main(arguments(table)) == 3
+    assert f"must be a folder, but {folder} is a file" in capsys.readouterr().err
+    assert folder.read_text() == "precious"

@@ -59,7 +59,7 @@ class Stub:
 
     noise_std_ = evidence_ = 1.0
 
-    def __init__(self, y):
+    def fit(self, y):
         if y.dtype.kind == "U":
             self.classes_ = np.unique(y)
 
@@ -90,10 +90,12 @@ def test_no_table_makes_a_traceback(rows, task, share, tmp_path_factory):
 
     def searched(estimator, x, y, chosen):
         assert np.isfinite(x).all() and len(x) == len(y) > 0
-        return types.SimpleNamespace(best=Stub(y), remove=lambda: None)
+        estimator.fit(y)
+        return types.SimpleNamespace(remove=lambda: None)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_tune, "_search", searched)
+        patch.setattr(_tune, "_estimator", lambda *_: Stub())
+        patch.setattr(_tune, "_fit", searched)
         patch.setattr(_tune, "save", lambda *_: None)
         out = str(path.with_name("rows.jaxsvm"))
         options = ["--target", "c", "--task", task, "--test-share", share, "--output", out]
