@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxsvm.sampling._whitening import Subspace, whiten
 from scipy.stats import norm
 
 import jaxsvm as jsvm
