@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -14,6 +15,17 @@ from jaxtyping import AbstractArray
 
 _strictly = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an int is a float
 _ARRAY = Union[jax.Array, np.ndarray, np.generic]  # noqa: UP007, jaxtyping asks for this form
+
+# these count frames to name the caller in a warning, and a check adds frames
+_LEFT_OUT = {"jaxsvm.evidence._ascent", "jaxsvm.evidence._conclusion"}
+
+
+def modules() -> list[str]:
+    """The modules of the package whose annotations are checked."""
+    root = Path(__file__).parents[1]
+    files = (file.relative_to(root).with_suffix("") for file in root.glob("jaxsvm/**/*.py"))
+    names = {".".join(file.parts) for file in files if not file.name.startswith("__")}
+    return sorted(names - _LEFT_OUT)
 
 
 def checked(function):

@@ -23,7 +23,9 @@ from jaxtyping import config as jaxtyping_config
 from jaxtyping import install_import_hook
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside the tests, which they share
-install_import_hook("jaxsvm", "annotations.checked")  # before anything imports the package
+import annotations
+
+install_import_hook(annotations.modules(), "annotations.checked")  # before the package is imported
 
 from jaxsvm._programs import make_room  # noqa: E402
 
