@@ -17,7 +17,11 @@ _strictly = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an int is a flo
 _ARRAY = Union[jax.Array, np.ndarray, np.generic]  # noqa: UP007, jaxtyping asks for this form
 
 # these count frames to name the caller in a warning, and a check adds frames
-_LEFT_OUT = {"jaxsvm.evidence._ascent", "jaxsvm.evidence._conclusion"}
+_LEFT_OUT = {
+    "jaxsvm.evidence._ascent",
+    "jaxsvm.selection._select",
+    "jaxsvm.selection._conclusion",
+}
 
 
 def modules() -> list[str]:
