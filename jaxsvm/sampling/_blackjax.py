@@ -32,7 +32,12 @@ def nuts() -> Any:
 
 
 def first_state(position: Any, log_density: Any) -> Any:
-    """The state of a chain at a position."""
+    """The state of a chain at a position.
+
+    **Arguments:** `position`, any pytree; `log_density`, a function of it.
+
+    **Returns:** a state of BlackJAX.
+    """
     return blackjax().hmc.init(position, log_density)
 
 

@@ -21,10 +21,14 @@ QUARTER_PERIOD = 1.57  # of a direction of unit width
 
 
 class Chains(NamedTuple):
-    """Where all chains are, and what has been learnt about how to move them."""
+    """Where all chains are, and what has been learnt about how to move them.
+
+    `b` are their white coordinates, `curvature` is the mean curvature of each example's loss, for the
+    scaling, and `log_step` the logarithm of the step size.
+    """
 
     b: Float[Array, "chains p"]
-    curvature: Float[Array, " n"]  # mean curvature of each example's loss, for the scaling
+    curvature: Float[Array, " n"]
     log_step: Float[Array, ""]
 
 
@@ -43,8 +47,9 @@ class Averages(NamedTuple):
 class Traces(NamedTuple):
     """About ten numbers of each draw, by which to judge the chains; leading axes are draws and chains.
 
-    `coordinates` are the leading white coordinates, `penalty` is `b'b / 2`, `energy` that at the
-    beginning of the trajectory.
+    `loss` is the total loss, `penalty` is `b'b / 2`, `coordinates` are the leading white coordinates, and
+    `energy` is that at the beginning of the trajectory. `acceptance` is the probability of acceptance,
+    `divergent` whether the energy exploded, `steps` the number of leapfrog steps.
     """
 
     loss: Float[Array, "draws chains"]
@@ -57,7 +62,12 @@ class Traces(NamedTuple):
 
 
 def start_chains(target: Target, method: Method, chains: int) -> Chains:
-    """All chains at the mode."""
+    """All chains at the mode.
+
+    **Arguments:** `target`, the posterior; `method`, `HMC` or `NUTS`; `chains`, their number.
+
+    **Returns:** the `Chains`.
+    """
     mode, curvature = find_mode(target)
     size = jnp.asarray(0.3 if method.step_size is None else method.step_size, mode.dtype)
     return Chains(jnp.broadcast_to(mode, (chains, mode.shape[0])), curvature, jnp.log(size))
@@ -68,8 +78,13 @@ def warm_up(
 ) -> Chains:
     """Move the chains for a while, and learn the step size and the scaling on the way.
 
-    In rounds: the scaling is found anew from the draws of each round but the last. `age` tells how many
-    draws the step size has been learnt from already: so much the less it changes.
+    In rounds: each round but the last gives a new scaling.
+
+    **Arguments:** `target`, the posterior; `method`, `HMC` or `NUTS`; `chains`, where they are; `key`, of
+    JAX's random numbers; `draws`, of each chain; `age`, the number of draws that the step size has
+    been learnt from already: the larger, the less it changes.
+
+    **Returns:** the `Chains` after the warm-up.
     """
     rounds = min(_ROUNDS, draws) if method.rescale else min(1, draws)
     if rounds == 0:
@@ -126,6 +141,10 @@ def mean_curvature(slope, latent, product, square):
     """The slope of the regression of `u_i` on `f_i`: for a Gaussian `f_i` the mean of `d2L/df2`.
 
     By Stein's lemma; it sees kinks as well.
+
+    **Arguments:** `slope`, `latent`, `product` and `square`, the means of `u_i`, `f_i`, `u_i f_i` and `f_i^2`.
+
+    **Returns:** one number for each example, zero or positive.
     """
     variance = square - latent**2
     covariance = product - slope * latent
@@ -147,9 +166,13 @@ def draw(
     keep: int = 1,
     gradients: bool = False,
 ) -> tuple[Chains, Averages, Traces, Float[Array, "kept chains p"]]:
-    """Draws from the posterior: where the chains end, averages, traces, and the draws that are kept.
+    """Draw from the posterior.
 
-    Which ones are kept `kept_places` tells.
+    **Arguments:** `target`, the posterior; `method`, `HMC` or `NUTS`; `chains`, where they are; `key`, of
+    JAX's random numbers; `draws`, of each chain; `keep`, about how many of them to keep (`kept_places` has
+    their numbers); `gradients`, whether to average what gradients of the evidence need.
+
+    **Returns:** where the chains end, averages over all draws, traces, and the draws that are kept.
     """
     scaling = scaling_of(target, method, chains)
     state = _begin(target, scaling, chains.b)

@@ -1,6 +1,5 @@
 """How far chains can be trusted, in numbers and in words."""
 
-import warnings
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._warn import warn_user
 from ._chains import Traces
 from ._effective import ess_bulk, ess_tail, rhat
 
@@ -18,20 +18,27 @@ class SamplingWarning(UserWarning):
 
 
 class Thresholds(NamedTuple):
-    """Beyond which a diagnostic is bad."""
+    """Values beyond which a diagnostic is bad.
+
+    `rhat`, `ess_of_chain` (effective draws of each chain), `divergences` (their share) and `ebfmi` are as
+    in `Diagnostics`. `least_acceptance` is the lowest mean acceptance, `stuck` that of a chain that hardly
+    moves, `timid` that of steps so short that nothing can go wrong. `fewest_draws` of a chain can be
+    judged; `lost_variance` is the share of the prior's variance that a low rank may lose; `step_rhat` is the
+    limit for the few draws of one step of a search.
+    """
 
     rhat: float = 1.05
     ess_of_chain: float = 10.0
     divergences: float = 0.01
     least_acceptance: float = 0.4
-    stuck: float = 0.01  # acceptance of a chain that as good as stands still
-    timid: float = 0.995  # acceptance of steps so short that nothing can go wrong
+    stuck: float = 0.01
+    timid: float = 0.995
     ebfmi: float = 0.2
-    fewest_draws: int = 8  # of each chain, for its diagnostics
-    # Of the prior's variance. At about this share the error of the evidence and of its gradient, compared
-    # with those of the exact kernel, reaches the standard errors of usual runs.
+    fewest_draws: int = 8
+    # At about this share the error of the evidence and of its gradient, compared with those of the exact
+    # kernel, reaches the standard errors of usual runs.
     lost_variance: float = 0.01
-    step_rhat: float = 1.5  # of the few draws of one step of an ascent
+    step_rhat: float = 1.5
 
 
 class Diagnostics(eqx.Module):
@@ -86,6 +93,8 @@ def diagnose(traces: Traces, step_size, whitening_error, wall: bool = False) -> 
 
     **Arguments:** `traces`; `step_size`; `whitening_error`; `wall`, whether slopes of a loss with a wall were
     averaged.
+
+    **Returns:** the `Diagnostics`.
     """
     host: Any = jax.tree.map(np.asarray, traces)
     draws, chains = host.loss.shape
@@ -127,7 +136,11 @@ def split_rhat(traces: Traces) -> Float[Array, ""]:
     """The largest of the plain R-hats of half chains, on the device; NaN for less than four draws.
 
     Gelman and Rubin's `sqrt(1 - 1/m + B / W)` with half chains of m draws. It needs no sorting, so it can be
-    found at each step of an ascent.
+    found at each step of a search.
+
+    **Arguments:** `traces`, of shape (draws, chains).
+
+    **Returns:** a number.
     """
     parts = (traces.loss[..., None], traces.penalty[..., None], traces.coordinates)
     quantities = jnp.concatenate(parts, axis=2)
@@ -210,7 +223,12 @@ def _problems_of_mixing(d: Diagnostics, limits: Thresholds) -> list[str]:
 
 
 def check_whitening(error: float) -> list[str]:
-    """Whether a low rank makes this the answer for another machine, in words; empty if it does not."""
+    """Say so if a low rank makes this the answer for another machine.
+
+    **Arguments:** `error`, the share of the prior's variance that is lost.
+
+    **Returns:** a list with one sentence, or none.
+    """
     limit = Thresholds().lost_variance
     if error <= limit:
         return []
@@ -222,7 +240,12 @@ def check_whitening(error: float) -> list[str]:
 
 
 def check_wall(wall: bool) -> list[str]:
-    """Whether standard errors of averaged slopes are unreliable, in words; empty if they are not."""
+    """Say so if standard errors of averaged slopes are unreliable.
+
+    **Arguments:** `wall`, whether the loss has a wall.
+
+    **Returns:** a list with one sentence, or none.
+    """
     if not wall:
         return []
     return [
@@ -232,6 +255,9 @@ def check_wall(wall: bool) -> list[str]:
 
 
 def warn_of_problems(diagnostics: Diagnostics, what: str) -> None:
-    """A Python warning that says in words what is wrong with the chains, if anything is."""
+    """A `SamplingWarning` that says what is wrong with the chains, if anything is.
+
+    **Arguments:** `diagnostics`, of the chains; `what`, the beginning of the message.
+    """
     if diagnostics.problems:
-        warnings.warn(f"{what}: " + ". ".join(diagnostics.problems), SamplingWarning, stacklevel=3)
+        warn_user(f"{what}: " + ". ".join(diagnostics.problems), SamplingWarning)

@@ -110,7 +110,11 @@ def sample(
 
 
 class Setup(NamedTuple):
-    """Model and data of a run, all hyperparameters free."""
+    """Model and data of a run.
+
+    `model` has all hyperparameters free; `x`, `y` and `weights` are the data; `subspace` is the part of the
+    kernel matrix that is kept.
+    """
 
     model: KernelMachine
     x: Float[Array, "n d"]
@@ -120,7 +124,10 @@ class Setup(NamedTuple):
 
 
 def check_sampler(model: KernelMachine, method: Method, **counts: int) -> None:
-    """Raise a clear error where there is no posterior to draw from, or counts that make no sense."""
+    """Raise a clear error where there is no posterior to draw from, or counts make no sense.
+
+    **Arguments:** `model`, the kernel machine; `method`, of sampling; `counts`, by name.
+    """
     if model.offset:
         raise ValueError(
             "the posterior is not defined for a free, unpenalized offset: use `offset=False` and add a "
@@ -135,7 +142,12 @@ def check_sampler(model: KernelMachine, method: Method, **counts: int) -> None:
 
 
 def target_of(setup: Setup, whitening: Whitening) -> Target:
-    """The posterior in white coordinates."""
+    """The posterior in white coordinates.
+
+    **Arguments:** `setup`, model and data; `whitening`, of its kernel.
+
+    **Returns:** a `Target`.
+    """
     return Target(setup.model.loss, whitening.factor, setup.y, setup.weights)
 
 

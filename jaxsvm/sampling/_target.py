@@ -16,7 +16,8 @@ _SOFTENING = 0.1  # of kinks, in units of the latent function, while the mode is
 class Target(NamedTuple):
     """`p(b | D) ~ exp(-sum_i w_i L(y_i, (V b)_i) - b'b / 2)`.
 
-    [GS05, eq. 19]. Weights that are scaled by a number between 0 and 1 temper the posterior.
+    [GS05, eq. 19]. `loss` is L, `factor` is V, `y` and `weights` are those of the examples. Weights that are
+    scaled by a number between 0 and 1 temper the posterior.
     """
 
     loss: AbstractLoss
@@ -26,14 +27,24 @@ class Target(NamedTuple):
 
 
 def total_loss(target: Target, latent: Float[Array, " n"]) -> Float[Array, ""]:
-    """`sum_i w_i L(y_i, f_i)`; an example without weight counts nothing, even behind a wall."""
+    """`sum_i w_i L(y_i, f_i)`; an example without weight counts nothing, even behind a wall.
+
+    **Arguments:** `target`, the posterior; `latent`, the latent values f.
+
+    **Returns:** a number.
+    """
     # at its own target no loss is infinite, and neither is its derivative
     counted = jnp.where(target.weights > 0, latent, target.y)
     return jnp.sum(target.weights * target.loss.value(target.y, counted))
 
 
 def slopes(target: Target, latent: Float[Array, " n"]) -> Float[Array, " n"]:
-    """`u_i = w_i dL/df_i`."""
+    """The slopes `u_i = w_i dL/df_i`.
+
+    **Arguments:** `target`, the posterior; `latent`, the latent values f.
+
+    **Returns:** one number for each example.
+    """
     counted = jnp.where(target.weights > 0, latent, target.y)
     return target.weights * target.loss.derivative(target.y, counted)
 
@@ -50,7 +61,12 @@ class Scaling(NamedTuple):
 
 
 def scale(target: Target, curvature: Float[Array, " n"]) -> Scaling:
-    """The scaling of a mean curvature of each example's loss."""
+    """The scaling for a mean curvature of each example's loss.
+
+    **Arguments:** `target`, the posterior; `curvature`, one number for each example.
+
+    **Returns:** a `Scaling`.
+    """
     precision = target.factor.T @ (curvature[:, None] * target.factor)
     lower = cholesky(precision + jnp.eye(precision.shape[0], dtype=precision.dtype))
     identity = jnp.eye(lower.shape[0], dtype=lower.dtype)

@@ -23,7 +23,12 @@ Ranges = Mapping[str, tuple[Any, Any]]
 
 
 def limits(model: KernelMachine, bounds: Ranges | None) -> tuple[KernelMachine, KernelMachine]:
-    """The lowest and the highest model that bounds in natural units allow, in unconstrained leaves."""
+    """The lowest and the highest model that bounds in natural units allow, in unconstrained leaves.
+
+    **Arguments:** `model`; `bounds`, by name, or None for none.
+
+    **Returns:** two models.
+    """
     ranges = _checked(model, bounds, "bounds")
     pruned = jax.tree.leaves(_pruned(model))
     leaves, structure = jax.tree.flatten(model)
@@ -71,7 +76,10 @@ def _pruned(model):
 
 
 def check_inside(model: KernelMachine, bounds: Ranges | None) -> None:
-    """Raise if a hyperparameter of the model is out of its bounds; inputs switched off have none."""
+    """Raise if a hyperparameter of the model is out of its bounds; inputs switched off have none.
+
+    **Arguments:** `model`; `bounds`, by name, or None for none.
+    """
     values = parameters(model)
     pruned = dict(zip(free_parameters(model), jax.tree.leaves(_pruned(model)), strict=True))
     for name, (least, most) in _checked(model, bounds, "bounds").items():
@@ -98,6 +106,11 @@ def draw_starts(
     With a number, the first start is the model itself, and the others have a Gaussian of that standard
     deviation added to each leaf. With ranges, each start is drawn uniformly between the leaves of the two
     ends (so log-uniformly for a positive parameter); what has no range stays as in the model.
+
+    **Arguments:** `model`; `starts`, `bounds`, `restarts`: as for `jaxsvm.select`; `key`, of JAX's random
+    numbers.
+
+    **Returns:** the stacked models.
     """
     if isinstance(starts, KernelMachine):
         _check_stacked(model, starts, bounds, restarts)
@@ -183,7 +196,12 @@ def _noise(draw, key, model):
 
 
 def clip(model, low, high):
-    """The model with each leaf moved into its limits."""
+    """The model with each leaf moved into its limits.
+
+    **Arguments:** `model`; `low` and `high`, models with the limits.
+
+    **Returns:** a model.
+    """
     return jax.tree.map(jnp.clip, model, low, high)
 
 

@@ -180,10 +180,20 @@ def usable_starts(codes: Any, values: Any) -> np.ndarray:
 
 
 def stack(trees: Any) -> Any:
-    """Several pytrees as one, along a new leading axis of their leaves."""
+    """Several pytrees as one, along a new leading axis of their leaves.
+
+    **Arguments:** `trees`, of the same structure.
+
+    **Returns:** a pytree.
+    """
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
 def member(batch: Any, index: int) -> Any:
-    """One of several pytrees that are stacked along the leading axis of their leaves."""
+    """One of several pytrees that are stacked along the leading axis of their leaves.
+
+    **Arguments:** `batch`, the stacked pytree; `index`, which one.
+
+    **Returns:** a pytree.
+    """
     return jax.tree.map(lambda leaf: leaf[index], batch)
