@@ -142,7 +142,8 @@ def mean_curvature(slope, latent, product, square):
 
     By Stein's lemma; it sees kinks as well.
 
-    **Arguments:** `slope`, `latent`, `product` and `square`, the means of `u_i`, `f_i`, `u_i f_i` and `f_i^2`.
+    **Arguments:** `slope`, `latent`, `product` and `square`, the means of `u_i`, `f_i`, `u_i f_i` and
+    `f_i^2`.
 
     **Returns:** one number for each example, zero or positive.
     """
