@@ -83,6 +83,11 @@ class AbstractEstimator(BaseEstimator):
         return found
 
     def _random(self) -> np.random.RandomState:
+        if self.checkpoint is not None and not isinstance(self.random_state, int | np.integer):
+            raise ValueError(
+                "`checkpoint` needs an integer `random_state`: otherwise a repeated fit is another one, "
+                "which cannot continue an interrupted one"
+            )
         return check_random_state(self.random_state)
 
     def _conclude(self, searches: list) -> None:

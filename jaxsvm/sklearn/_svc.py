@@ -34,7 +34,7 @@ class BayesianSVC(AbstractClassifier):
     - `seconds`: after which searches end and the best so far is taken; every search takes its first steps.
     - `checkpoint`: a folder in which searches save their progress. An interrupted fit continues from it when
       it is repeated with the same data and parameters (`seconds` and `verbose` may differ), and ends as it
-      would have without the interruption.
+      would have without the interruption. Needs an integer `random_state`.
     - `verbose`: whether to show progress.
 
     **Attributes:** `classes_`, `model_`, `relevance_`, `evidence_`, `criterion_`, `history_`, `n_iter_`,

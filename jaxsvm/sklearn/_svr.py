@@ -80,7 +80,7 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
     - `seconds`: after which searches end and the best so far is taken; every search takes its first steps.
     - `checkpoint`: a folder in which searches save their progress. An interrupted fit continues from it when
       it is repeated with the same data and parameters (`seconds` and `verbose` may differ), and ends as it
-      would have without the interruption.
+      would have without the interruption. Needs an integer `random_state`.
     - `verbose`: whether to show progress.
 
     **Attributes:** `model_` (in standardized inputs and targets), `posterior_`, `relevance_`, `evidence_`,

@@ -150,7 +150,7 @@ def test_an_interrupted_ascent_has_a_checkpoint(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(_binary, "select", select)
-    machine = BayesianSVC("evidence", ard=False, checkpoint=str(state.folder))
+    machine = BayesianSVC("evidence", ard=False, random_state=0, checkpoint=str(state.folder))
     with pytest.raises(KeyboardInterrupt):
         machine.fit(np.arange(20.0)[:, None], np.arange(20) % 2)
     assert seen == state.checkpoints() and said == []

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from interruptions import watch
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -273,7 +274,30 @@ def test_the_evidence_by_sampling(tmp_path):
     np.testing.assert_array_equal(load(tmp_path / "sampled").predict_proba(X), p)
 
 
-def test_errors_in_words(classifier):
+def test_an_interrupted_fit_continues(tmp_path, monkeypatch):
+    folder = tmp_path / "searches"
+    saved = LSSVC(**QUICK, checkpoint=folder, random_state=0)
+    whole, begun = watch(monkeypatch, lambda: LSSVC(**QUICK, random_state=0).fit(X, Y))
+    with pytest.raises(KeyboardInterrupt):
+        watch(monkeypatch, lambda: saved.fit(X, Y), 1)
+    assert [path.name for path in folder.iterdir()] == ["class-0.jaxsvm"]
+    again, after = watch(monkeypatch, lambda: clone(saved).set_params(seconds=1e6).fit(X, Y))
+    assert after == begun[1:] != []
+    np.testing.assert_array_equal(again.predict_proba(X), whole.predict_proba(X))
+    with pytest.raises(ValueError, match="belongs to a run with another model, data, key"):
+        clone(saved).fit(X, Y[::-1])
+    save(tmp_path / "file", again)
+    assert load(tmp_path / "file").checkpoint == str(folder)
+
+
+def test_time_ends_a_fit():
+    with pytest.warns(ConvergenceWarning, match="was ended by `seconds=0` before it had settled"):
+        found = BayesianSVR(restarts=1, seconds=0, tol=1e-12).fit(X, TARGET)
+    assert found.n_iter_ == 10 and found.score(X, TARGET) > 0
+
+
+def test_errors_in_words(classifier, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     for settings_, words in (
         ({"kernel": "rbff"}, "`kernel` must be one of rbf"),
         ({"ard": "maybe"}, '`ard` must be True, False or "auto"'),
@@ -281,11 +305,16 @@ def test_errors_in_words(classifier):
         ({"max_iter": 1.5}, "`max_iter` must be a positive integer"),
         ({"tol": -1}, "`tol` must be positive"),
         ({"max_examples": 3}, "`max_examples` must be at least 10"),
+        ({"seconds": -1}, "`seconds` must be"),
+        ({"checkpoint": __file__}, "`checkpoint` must be a folder, but .* is a file"),
+        ({"checkpoint": "no-folder"}, "`checkpoint` needs an integer `random_state`"),
     ):
         with pytest.raises(ValueError, match=words):
             LSSVC(**settings_).fit(X, Y)
     with pytest.raises(TypeError, match="not a int"):
         LSSVC(kernel=3).fit(X, Y)
+    with pytest.raises(TypeError, match="`checkpoint` must be the path of a folder, not 3"):
+        LSSVC(checkpoint=3).fit(X, Y)
     with pytest.raises(ValueError, match="`method` must be one of evidence, laplace"):
         BayesianSVC("guess").fit(X, Y)
     with pytest.raises(ValueError, match="`loss` must be one of soft"):
