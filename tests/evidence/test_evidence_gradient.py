@@ -163,7 +163,9 @@ def test_routes_and_chunks_agree(monkeypatch):
     whole = evidence_gradient(model, x, y, **options)
     fisher = evidence_gradient(model, x, y, **options, route="fisher")
     # all examples are landmarks: exact, but by the other branch of the code
-    marked = evidence_gradient(model, x, y, **options, landmarks=list(range(30)))
+    marked = evidence_gradient(
+        model, x, y, **options, approximation=jsvm.Nystrom(landmarks=list(range(30)))
+    )
     monkeypatch.setattr(_gradient, "_MOST_ENTRIES", 30 * 7)  # seven rows at a time
     jax.clear_caches()
     parts = evidence_gradient(model, x, y, **options)
@@ -180,7 +182,7 @@ def test_problems_of_the_chains_are_problems_of_the_gradient():
     options = {"key": jax.random.key(0), "draws": 40, "warmup": 60, "chains": 4}
     timid = {"method": HMC(step_size=1e-8), "warmup": 0}
     for words, change in (
-        ("the low rank loses", {"rank": 1}),
+        ("the low rank loses", {"approximation": jsvm.Nystrom(1)}),
         ("7 draws of each chain are too few", {"draws": 7}),
         ("the chains hardly move", timid),
     ):

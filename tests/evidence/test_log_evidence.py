@@ -188,7 +188,9 @@ def _entry(model, name):
 
 def test_full_rank_is_exact():
     exact = with_weights("soft insensitive", 3, SHORT)
-    assert float(exact.value) == float(with_weights("soft insensitive", 3, SHORT, rank=3).value)
+    assert float(exact.value) == float(
+        with_weights("soft insensitive", 3, SHORT, approximation=jsvm.Nystrom(3)).value
+    )
 
 
 def test_long_run_in_other_coordinates():
@@ -199,7 +201,9 @@ def test_long_run_in_other_coordinates():
     one key of a thousand within this interval, 4.7 to 54. Neither 1 nor 256 is in it.
     """
     short = with_weights("soft insensitive", 3, SHORT)
-    long = with_weights("soft insensitive", 3, LONG, landmarks=[2, 0, 1])
+    long = with_weights(
+        "soft insensitive", 3, LONG, approximation=jsvm.Nystrom(landmarks=[2, 0, 1])
+    )
     ratio = float(short.standard_error / long.standard_error) ** 2
     low, high = scipy.stats.f(31, 31).interval(0.999)
     assert 16 * low < ratio < 16 * high
@@ -278,7 +282,7 @@ def test_bad_inputs():
     with pytest.raises(ValueError, match="thermodynamic"):
         log_evidence(model, x, y, key=key, method="laplace")
     with pytest.raises(ValueError, match="rank of 5"):
-        log_evidence(model, x, y, key=key, rank=5, landmarks=2)
+        log_evidence(model, x, y, key=key, approximation=jsvm.Nystrom(5, 2))
     with pytest.raises(ValueError, match="entries"):
         log_evidence(model, x, y[:2], key=key)
     for make, words in (
