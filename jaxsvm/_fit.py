@@ -85,17 +85,17 @@ class Fit(AbstractPointEstimate):
         return Examples(self.x, self.y, self.weights)
 
     @property
-    def support(self) -> Bool[Array, " n"]:
+    def support(self) -> Bool[Array, "... n"]:
         """Which examples are support vectors."""
         return self.group != NON_SUPPORT
 
     @property
-    def free(self) -> Bool[Array, " n"]:
+    def free(self) -> Bool[Array, "... n"]:
         """Which examples are free: marginal support vectors, or on a curved piece of the loss."""
         return self.group == FREE
 
     @property
-    def bound(self) -> Bool[Array, " n"]:
+    def bound(self) -> Bool[Array, "... n"]:
         """Which examples have their dual coefficient at its bound."""
         return self.group == BOUND
 

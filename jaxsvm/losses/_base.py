@@ -69,7 +69,7 @@ class AbstractLoss(eqx.Module):
         if not is_traced(self):
             self.log_normalizer()
 
-    def log_likelihood(self, y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:
+    def log_likelihood(self, y: Float[Array, "..."], f: Float[Array, "..."]) -> Float[Array, "..."]:
         """`ln Q(y | f) = log_normalizer - L(y, f)`, for each example.
 
         **Arguments:** `y`, labels or targets; `f`, latent values.

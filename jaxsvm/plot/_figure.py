@@ -69,7 +69,7 @@ def as_place(value: Any, count: int, name: str, of_what: str) -> int:
 def require(value: Any, kind: type, name: str, source: str) -> None:
     """Raise unless an argument is what a function of this library gives back."""
     if not isinstance(value, kind):
-        raise TypeError(f"`{name}` must be what `{source}` gave back, not a {type(value).__name__}")
+        raise TypeError(f"`{name}` must be the outcome of `{source}`, not a {type(value).__name__}")
 
 
 def by_name(value: Any, name: str) -> dict[str, Any]:

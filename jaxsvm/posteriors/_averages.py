@@ -20,16 +20,16 @@ class Average(NamedTuple):
     `log_value` is `ln Z`, `slope` is `d ln Z / d mean` and `curvature` is `-d2 ln Z / d mean2`.
     """
 
-    log_value: Float[Array, " n"]
-    slope: Float[Array, " n"]
-    curvature: Float[Array, " n"]
+    log_value: Float[Array, "..."]
+    slope: Float[Array, "..."]
+    curvature: Float[Array, "..."]
 
 
 def averaged(
     loss: AbstractLoss,
-    y: Float[Array, " n"],
-    mean: Float[Array, " n"],
-    variance: Float[Array, " n"],
+    y: Float[Array, "..."],
+    mean: Float[Array, "..."],
+    variance: Float[Array, "..."],
 ) -> Average:
     """The average `Z = <Q(y | f)>` of the likelihood over a Gaussian of latent values, elementwise.
 

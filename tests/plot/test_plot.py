@@ -133,7 +133,7 @@ def test_history_without_gradients_and_errors(selection):
 
 
 def test_history_says_what_is_wrong(selection):
-    with pytest.raises(TypeError, match=r"what `jaxsvm.select` gave back, not a KernelMachine"):
+    with pytest.raises(TypeError, match=r"the outcome of `jaxsvm.select`, not a KernelMachine"):
         plot.history(MODEL)
     for start in (3, -1, 1.5, True):
         with pytest.raises(ValueError, match="number of a start, from 0 to 2"):

@@ -9,17 +9,10 @@ import scipy.special
 
 import jaxsvm as jsvm
 from jaxsvm import gp, kernels, losses
+from jaxsvm.approximations import Subspace, whiten
 from jaxsvm.criteria import LaplaceEvidence
 from jaxsvm.posteriors import AbstractPosterior
-from jaxsvm.sampling import (
-    Averages,
-    Chains,
-    Diagnostics,
-    HyperDiagnostics,
-    Subspace,
-    Traces,
-    whiten,
-)
+from jaxsvm.sampling import Averages, Chains, Diagnostics, HyperDiagnostics, Traces
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(20, 2))
@@ -64,7 +57,7 @@ def fits(kind):
 
 def sampled(fit):
     """Draws made up: only what is predicted from them matters."""
-    whitening = jax.jit(whiten, static_argnums=2)(fit.model.kernel, fit.x, Subspace(None, 8))
+    whitening = jax.jit(whiten)(fit.model.kernel, fit.x, Subspace(None, 8))
     b = jnp.asarray(B)
     means = Averages(jnp.mean(b, axis=1), None, None)
     trace, one = jnp.zeros((6, 2)), jnp.ones(())
