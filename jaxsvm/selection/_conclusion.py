@@ -15,10 +15,10 @@ from ._types import History, Selection, member, usable_starts
 
 
 def conclude(
-    task: Task, model: KernelMachine, states: State, rows: Row, is_late: bool, key: Any, throw: bool
+    task: Task, model: KernelMachine, states: State, rows: Row, key: Any, throw: bool
 ) -> Selection:
     """The outcome of a search, by the last states and the histories of all starts."""
-    codes = _codes(task, states, rows, is_late)
+    codes = _codes(task, states, rows)
     ends = put_back(states.best.model, model)
     values = np.asarray(states.best.value).copy()
     usable = usable_starts(codes, values)
@@ -59,11 +59,11 @@ def conclude(
     )
 
 
-def _codes(task: Task, states: State, rows: Row, is_late: bool) -> np.ndarray:
-    """One result code for each start."""
+def _codes(task: Task, states: State, rows: Row) -> np.ndarray:
+    """One result code for each start; one that could have gone on was ended by its time."""
     codes, steps = np.asarray(states.code), np.asarray(states.steps)
-    unfinished = is_late & (steps < int(task.most))
-    limit = np.where(unfinished, int(RESULTS.time_limit), int(RESULTS.iteration_limit))
+    late = steps < int(task.most)
+    limit = np.where(late, int(RESULTS.time_limit), int(RESULTS.iteration_limit))
     codes = np.where(codes == RUNNING, limit, codes)
     if np.asarray(states.flat).all():
         first = jax.tree.map(lambda leaf: jnp.asarray(leaf[0, 0]), rows.model)

@@ -45,6 +45,10 @@ class Run(NamedTuple):
         late = self.deadline is not None and time.monotonic() > self.deadline
         return late or self.interrupted.is_set()
 
+    def begin(self, start: int) -> State:
+        """A start before its first step."""
+        return begin(self.task, member(self.models, start), self.keys[start])
+
     def has_ended(self, state: State) -> bool:
         """Whether a start takes no more steps."""
         return int(state.code) != RUNNING or int(state.steps) >= self.max_steps
@@ -64,10 +68,9 @@ def run_all(run: Run, progress: bool | None) -> tuple[State, Row]:
             text = f"gradient {float(row.magnitude[-1]):.3g}" if len(row.magnitude) else ""
         bar.update(done.sum(), text)
 
-    begun = [begin(run.task, member(run.models, i), run.keys[i]) for i in range(run.starts)]
     # an objective that begins its observations again does so by itself, and takes its own time
     lockstep = _in_lockstep() and not traits.attempts
-    outcomes = _run_together(run, begun, note) if lockstep else _run_apart(run, begun, note)
+    outcomes = _run_together(run, note) if lockstep else _run_apart(run, note)
     bar.close()
     states = stack([state for state, _ in outcomes])
     length = max(len(rows.value) for _, rows in outcomes)
@@ -82,13 +85,14 @@ def _in_lockstep() -> bool:
     return jax.default_backend() != "cpu"
 
 
-def _run_apart(run: Run, begun: list[State], note) -> list[tuple[State, Row]]:
+def _run_apart(run: Run, note) -> list[tuple[State, Row]]:
     """Each start for as long as it needs, as many at a time as there are cores."""
     task, steps = run.task, run.task.objective.traits.steps_at_once
     none = jnp.zeros((), jnp.int32)
+    first = run.begin(0)  # here, so that it is compiled once; the others begin side by side
 
     def run_one(start: int) -> tuple[State, Row]:
-        state, rows = _resumed(run, start, begun[start])
+        state, rows = _resumed(run, start, first if start == 0 else run.begin(start))
         attempt = 0
         while rows is None or not (run.has_ended(state) or run.is_late):
             before = state
@@ -106,7 +110,7 @@ def _run_apart(run: Run, begun: list[State], note) -> list[tuple[State, Row]]:
             run.file.save(start, (state, rows), int(state.steps))
         return state, rows
 
-    ended = begun[0]._replace(code=jnp.zeros_like(begun[0].code))  # takes no step
+    ended = first._replace(code=jnp.zeros_like(first.code))  # takes no step
 
     def compile_it():
         return advance(task, steps, ended, run.keys[0], none)
@@ -118,10 +122,10 @@ def _run_apart(run: Run, begun: list[State], note) -> list[tuple[State, Row]]:
         raise
 
 
-def _run_together(run: Run, begun: list[State], note) -> list[tuple[State, Row]]:
+def _run_together(run: Run, note) -> list[tuple[State, Row]]:
     """All starts in one batch, until the last of them has ended."""
     steps = run.task.objective.traits.steps_at_once
-    resumed = [_resumed(run, start, begun[start]) for start in range(run.starts)]
+    resumed = [_resumed(run, start, run.begin(start)) for start in range(run.starts)]
     states, histories = stack([state for state, _ in resumed]), [rows for _, rows in resumed]
     none = jnp.zeros(run.starts, jnp.int32)
     while True:

@@ -135,7 +135,7 @@ def select(
     file = open_checkpoint(checkpoint, task, models, start_keys)
     run = Run(task, models, start_keys, max_steps, deadline, file, threading.Event())
     states, rows = run_all(run, progress)
-    return conclude(task, model, states, rows, run.is_late, key, throw)
+    return conclude(task, model, states, rows, key, throw)
 
 
 def _deadline(seconds: float | None) -> float | None:
