@@ -1,6 +1,5 @@
 """The value of the log evidence: `log_evidence`."""
 
-import warnings
 from typing import Any
 
 import equinox as eqx
@@ -11,6 +10,7 @@ from jaxtyping import Array, Float
 from .._fit import as_data
 from .._machine import KernelMachine
 from .._parameters import unfreeze
+from .._warn import warn_user
 from ..approximations import AbstractApproximation, Exact, require_approximation
 from ..sampling import SamplingWarning, Setup, check_sampler
 from ._estimate import Path
@@ -81,10 +81,9 @@ def log_evidence(
     setup = Setup(unfreeze(model), x, y, weights, subspace)
     found = estimate_evidence(setup, options, run_key, progress)
     if found.problems:
-        warnings.warn(
+        warn_user(
             "the log evidence should not be trusted as it is: " + ". ".join(found.problems),
             SamplingWarning,
-            stacklevel=2,
         )
     return found
 

@@ -1,6 +1,5 @@
 """Sampling hyperparameters, with the Laplace evidence as their likelihood."""
 
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from .._programs import filter_jit, jit
 from .._progress import Progress
 from .._results import FitError
 from .._threads import map_in_threads
+from .._warn import warn_user
 from ..criteria import AbstractCriterion, LaplaceEvidence, evaluation, is_usable, prepare
 from ..selection import Ranges, check_inside, clip, draw_starts, limits, member, select
 from ._blackjax import dual_averaging, first_state, hmc
@@ -125,9 +125,7 @@ def sample_hyperparameters(
     )
     problems = diagnostics.problems
     if problems:
-        warnings.warn(
-            "sampling hyperparameters: " + "; ".join(problems), SamplingWarning, stacklevel=2
-        )
+        warn_user("sampling hyperparameters: " + "; ".join(problems), SamplingWarning)
     log_density = jnp.asarray(rows.log_density)
     return HyperPosterior(stacked, log_density, diagnostics, evidence, x, y, weights)
 
