@@ -1,7 +1,5 @@
 """Where `tune` saves its progress, so that an interrupted run resumes."""
 
-import hashlib
-import json
 import os
 import re
 from contextlib import suppress
@@ -10,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import selection
 from ..persistence import WriteError, require_writable
 
 _MARK = 12  # digits of a mark in the name of a folder
@@ -74,10 +73,6 @@ class State:
 
 def fingerprint(estimator: Any, x: np.ndarray, y: np.ndarray) -> str:
     """The mark of a run: a hash of its data and settings."""
-    digest = hashlib.sha256()
     apart = ("verbose", "seconds", "checkpoint")
     settings = {k: v for k, v in estimator.get_params().items() if k not in apart}
-    digest.update(json.dumps([type(estimator).__name__, settings], sort_keys=True).encode())
-    digest.update(np.ascontiguousarray(x).tobytes())
-    digest.update("\0".join(map(str, y)).encode())
-    return digest.hexdigest()
+    return selection.fingerprint((type(estimator).__name__, settings, x, list(map(str, y))))
