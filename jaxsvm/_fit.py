@@ -11,18 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ._errors import as_inputs, as_points, as_targets, as_weights, is_traced
 from ._machine import KernelMachine
-from ._options import check_count, check_number
 from ._parameters import unfreeze
 from ._predictor import AbstractPointEstimate, Examples
-from ._programs import jit
 from ._results import RESULTS, raise_on_failure
 from .gram import AbstractGram, exact_gram
 from .kernels import AbstractKernel, covariance_defect, is_user_defined
 from .losses import AbstractLoss
 from .persistence import check_fields
+from .runtime import is_traced, jit
 from .solvers import Options, Problem, Start, attach_derivatives, primal_objective, solve
+from .validation import as_inputs, as_points, as_targets, as_weights, check_count, check_number
 
 NON_SUPPORT, FREE, BOUND = 0, 1, 2
 

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._errors import is_traced, require_unmasked
-from ._process import require_own_process
 from .persistence import store_as_array
+from .runtime import is_traced, require_own_process
+from .validation import require_unmasked
 
 Model = TypeVar("Model")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax.numpy as jnp
 
-from ._errors import is_traced
+from .runtime import is_traced
 
 
 class RESULTS(enum.IntEnum):

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._errors import plain, require_unmasked
 from .posteriors import AbstractPosterior
+from .validation import plain, require_unmasked
 
 
 class Reliability(NamedTuple):

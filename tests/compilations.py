@@ -2,7 +2,7 @@
 
 import jax.monitoring
 
-from jaxsvm._programs import programs_of
+from jaxsvm.runtime import programs_of
 
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 _durations: list[float] = []

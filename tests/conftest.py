@@ -27,7 +27,7 @@ import annotations
 
 install_import_hook(annotations.modules(), "annotations.checked")  # before the package is imported
 
-from jaxsvm._programs import make_room  # noqa: E402
+from jaxsvm.runtime import make_room  # noqa: E402
 
 
 def pytest_configure(config):

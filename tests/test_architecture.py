@@ -78,6 +78,11 @@ def test_the_bottom_imports_the_bottom_only():
         assert not above, f"{node} imports {above}"
 
 
+def test_support_packages_import_nothing_above_the_ground():
+    for node in architecture.SUPPORT:
+        assert architecture.is_ground(node), f"{node} imports {graph()[node]}"
+
+
 def test_the_graph_sees_imports_of_every_form():
     """A wall must have no hole: the forms that an import can take."""
     folder = ("criteria",)

@@ -26,7 +26,7 @@ from printed import printed_to
 
 import jaxsvm as jsvm
 from jaxsvm import criteria, kernels, losses
-from jaxsvm._programs import count_maps
+from jaxsvm.runtime import count_maps
 from jaxsvm.sklearn import LSSVC, BayesianSVC, BayesianSVR, MeanFieldGPC
 
 ROWS, COLUMNS = range(12, 112), range(1, 6)

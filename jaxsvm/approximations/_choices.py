@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._errors import plain
 from .._machine import KernelMachine
+from ..validation import plain
 from ._landmarks import CHOICES, Choice, choose_landmarks
 from ._whitening import Subspace
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from .._machine import KernelMachine
 from .._parameters import unfreeze
-from .._programs import jit
+from ..runtime import jit
 
 Choice = Literal["random", "kmeans++", "pivoted"]
 CHOICES: tuple[str, ...] = get_args(Choice)

@@ -10,10 +10,10 @@ from jaxtyping import Array, Float, Int
 from .._fit import Fit, as_data, fit_gram
 from .._machine import KernelMachine
 from .._parameters import unfreeze
-from .._programs import jit
 from .._results import RESULTS, raise_on_failure
 from ..gram import AbstractGram, exact_gram
 from ..losses import AbstractLoss
+from ..runtime import jit
 from ..solvers import Start
 from ._objective import AbstractObjective, Observation, Traits
 

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._errors import is_traced
 from .._fit import fit_gram
 from .._machine import KernelMachine
-from .._options import check_count
 from ..gram import AbstractGram, exact_gram
+from ..runtime import is_traced
 from ..solvers import Problem, Start, attach_derivatives
+from ..validation import check_count
 from . import scores
 from ._base import AbstractCriterion, evaluation, mean
 

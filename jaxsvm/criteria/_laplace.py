@@ -7,9 +7,9 @@ from jaxtyping import Array, Float
 
 from .._fit import Fit
 from .._machine import KernelMachine
-from .._options import check_number
 from .._parameters import unfreeze
 from ..losses import Hinge, SquaredHinge
+from ..validation import check_number
 from ._base import AbstractFitCriterion, require_loss
 
 

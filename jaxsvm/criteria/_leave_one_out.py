@@ -6,11 +6,11 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from .._errors import is_traced
 from .._fit import fit_gram
-from .._options import check_count
 from ..gram import exact_gram
+from ..runtime import is_traced
 from ..solvers import Start
+from ..validation import check_count
 from . import scores
 from ._base import AbstractCriterion, evaluation, mean, memory_of
 from ._cross_validation import retrain

@@ -9,12 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._errors import as_weights
 from .._machine import KernelMachine
-from .._options import check_number
 from .._parameters import matching, parameters, replace
-from .._programs import filter_jit
 from .._results import RESULTS
+from ..runtime import filter_jit
+from ..validation import as_weights, check_number
 from ._base import AbstractCriterion, evaluation, is_usable
 from ._laplace import LaplaceEvidence
 from ._objective import AbstractObjective, Traits

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._fit import Fit
-from .._options import check_number
 from ..gram import AbstractGram
 from ..losses import SquaredHinge, weighted_compliance
+from ..validation import check_number
 from . import scores
 from ._base import AbstractFitCriterion, mean, require_loss
 from ._linear_response import linear_response

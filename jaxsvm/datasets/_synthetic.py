@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from .._errors import plain
+from ..validation import plain
 from ._types import Dataset, NoiseModel
 
 

@@ -6,7 +6,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._options import check_count
+from ..validation import check_count
 
 
 class Path(eqx.Module):

@@ -10,7 +10,6 @@ from jaxtyping import Array, Float
 from .._fit import as_data
 from .._machine import KernelMachine
 from .._parameters import Frozen, unfreeze
-from .._programs import filter_jit, jit
 from ..approximations import (
     AbstractApproximation,
     Exact,
@@ -21,6 +20,7 @@ from ..approximations import (
 )
 from ..kernels import AbstractKernel
 from ..linalg import eigh
+from ..runtime import filter_jit, jit
 from ..sampling import (
     HMC,
     Averages,

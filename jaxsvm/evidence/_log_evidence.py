@@ -10,8 +10,8 @@ from jaxtyping import Array, Float
 from .._fit import as_data
 from .._machine import KernelMachine
 from .._parameters import unfreeze
-from .._warn import warn_user
 from ..approximations import AbstractApproximation, Exact, require_approximation
+from ..runtime import warn_user
 from ..sampling import SamplingWarning, Setup, check_sampler
 from ._estimate import Path
 from ._tempered import TemperedDiagnostics, TemperedSMC, temper

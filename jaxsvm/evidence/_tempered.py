@@ -9,10 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._options import check_number
-from .._programs import filter_jit
-from .._progress import Progress
 from ..approximations import Whitening, whiten
+from ..runtime import Progress, filter_jit
 from ..sampling import (
     HMC,
     QUARTER_PERIOD,
@@ -28,6 +26,7 @@ from ..sampling import (
     target_of,
     total_loss,
 )
+from ..validation import check_number
 from ._estimate import Estimate, Path, check_counts
 
 _DIVERGENCES = 0.01

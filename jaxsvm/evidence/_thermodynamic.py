@@ -9,10 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._options import check_number
-from .._programs import filter_jit
-from .._progress import Progress
 from ..approximations import Whitening, whiten
+from ..runtime import Progress, filter_jit
 from ..sampling import (
     HMC,
     NUTS,
@@ -27,6 +25,7 @@ from ..sampling import (
     total_loss,
     warm_up,
 )
+from ..validation import check_number
 from ._estimate import Estimate, Path, check_counts, standard_error
 
 _FIRST_STEP = 0.3

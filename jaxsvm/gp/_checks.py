@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from .._errors import is_traced
 from .._machine import KernelMachine
 from ..losses import AbstractLoss, FlipNoise, Logistic, Probit
+from ..runtime import is_traced
 
 _LIKELIHOODS = (Probit, FlipNoise, Logistic)
 

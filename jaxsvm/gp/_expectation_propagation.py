@@ -11,11 +11,11 @@ from jaxtyping import Array, Float, Int
 from .._fit import as_data
 from .._machine import KernelMachine
 from .._parameters import unfreeze
-from .._programs import jit
 from .._results import RESULTS
 from ..criteria import AbstractCriterion, evaluation
 from ..linalg import laplace_log_determinant, response
 from ..posteriors import LeftOut
+from ..runtime import jit
 from ._checks import check_likelihood, check_offset, check_tolerance
 from ._posterior import AbstractResponsePosterior, raise_if_failed
 from ._sites import Marginals, Matching, Sites, attach_derivatives, default_tolerance, find_sites

@@ -9,11 +9,11 @@ from jaxtyping import Array, Float, Int
 from .._fit import Fit, as_data, fit
 from .._machine import KernelMachine
 from .._parameters import unfreeze
-from .._programs import jit
 from ..criteria import AbstractFitCriterion, LaplaceEvidence, evaluation
 from ..gram import DenseGram
 from ..linalg import cavity_variances, response
 from ..posteriors import LaplacePosterior, LeftOut, around, averaged, require_maximum
+from ..runtime import jit
 from ._checks import check_likelihood, check_offset
 from ._posterior import variances
 

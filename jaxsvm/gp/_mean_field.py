@@ -12,10 +12,10 @@ from jaxtyping import Array, Float, Int
 from .._fit import as_data
 from .._machine import KernelMachine
 from .._parameters import unfreeze
-from .._programs import jit
 from .._results import RESULTS
 from ..linalg import cavity_variances, response
 from ..posteriors import LeftOut, averaged
+from ..runtime import jit
 from ._checks import check_likelihood, check_offset, check_tolerance
 from ._equations import Equations, attach_derivatives, default_tolerance, solve_equations
 from ._posterior import AbstractResponsePosterior, raise_if_failed, variances

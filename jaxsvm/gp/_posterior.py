@@ -7,15 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._errors import as_points
 from .._fit import decide
 from .._machine import KernelMachine
 from .._parameters import unfreeze
-from .._programs import jit
 from .._results import RESULTS, raise_on_failure
 from .._roots import safe_root
 from ..losses import AbstractLoss
 from ..posteriors import AbstractGaussianPosterior, Examples, LeftOut
+from ..runtime import jit
+from ..validation import as_points
 
 
 class AbstractResponsePosterior(AbstractGaussianPosterior):

@@ -7,9 +7,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._errors import as_inputs
 from .._parameters import Frozen
 from ..persistence import check_fields
+from ..validation import as_inputs
 
 
 class AbstractKernel(eqx.Module):

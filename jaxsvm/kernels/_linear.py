@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._errors import plain
 from .._parameters import natural, positive
 from ..persistence import check_fields
+from ..validation import plain
 from ._base import AbstractKernel
 from ._distances import per_input
 

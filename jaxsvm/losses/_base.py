@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._errors import is_traced
 from .._parameters import Frozen
 from ..persistence import check_fields
+from ..runtime import is_traced
 from ._numeric import log_kappa, log_noise_mass, noise_cumulative, noise_variance, sample_noise
 
 

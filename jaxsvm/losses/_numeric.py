@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._errors import is_traced
 from .._quadrature import log_panels
+from ..runtime import is_traced
 
 _DECADES = 9  # of sizes on either side of one
 _SIZES = 10.0 ** np.linspace(-_DECADES, _DECADES, 2 * _DECADES * 12 + 1)

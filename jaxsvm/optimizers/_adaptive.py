@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float
 
-from .._options import check_number
+from ..validation import check_number
 
 
 class AdaptiveState(NamedTuple):

@@ -8,7 +8,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from .._options import check_count, check_number
+from ..validation import check_count, check_number
 
 _SUFFICIENT = 1e-4  # the share of the decrease promised by the slope which a step has to keep
 _SHORTEST = 1e-10  # of a step, relative to the first one tried on its line

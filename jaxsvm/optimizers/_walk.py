@@ -2,7 +2,7 @@
 
 import equinox as eqx
 
-from .._options import check_number
+from ..validation import check_number
 
 
 class GreedyWalk(eqx.Module):

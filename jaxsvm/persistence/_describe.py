@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._errors import is_traced, require_unmasked
 from .._results import RESULTS
+from ..runtime import is_traced
+from ..validation import require_unmasked
 from ._checks import problem_of
 from ._container import is_storable
 from ._known import is_named_tuple, is_ours, is_own_name, name_of_class, name_of_function

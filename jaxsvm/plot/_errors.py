@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from .._errors import plain
 from ..selection import Selection
+from ..validation import plain
 from ._figure import many_axes
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
-from .._errors import as_inputs, as_targets, plain
+from ..validation import as_inputs, as_targets, plain
 
 
 def one_axes(ax: Any, size: tuple[float, float] = (5.0, 3.6)) -> Axes:

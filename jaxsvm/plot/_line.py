@@ -9,11 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from .._machine import KernelMachine
-from .._options import check_count
 from .._parameters import unfreeze
-from .._programs import jit
 from ..criteria import AbstractCriterion, is_usable, prepare
+from ..runtime import jit
 from ..selection import Selection, member
+from ..validation import check_count
 from ._figure import as_place, one_axes
 
 _BEYOND = 0.2  # how far the line goes on behind each of its ends

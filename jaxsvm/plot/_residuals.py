@@ -8,11 +8,10 @@ import numpy as np
 from jaxtyping import Array, Float
 from matplotlib.axes import Axes
 
-from .._errors import as_targets
-from .._options import check_count
-from .._programs import jit
 from ..calibration import as_posterior
 from ..posteriors import AbstractPosterior, Components, require_known_noise
+from ..runtime import jit
+from ..validation import as_targets, check_count
 from ._figure import one_axes
 
 _RESOLUTION = 401  # odd, so that a peak at zero is met

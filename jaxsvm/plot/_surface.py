@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from .._fit import Fit
-from .._options import check_count
 from ..posteriors import AbstractPredictor
+from ..validation import check_count
 from ._figure import as_place, one_axes, points_or, widened
 
 _MARGIN = 0.08  # of the range of the points, around them

@@ -8,14 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from .._errors import is_traced
 from .._fit import Fit
 from .._parameters import unfreeze
-from .._programs import jit
 from .._results import FitError, raise_on_failure
 from .._roots import safe_root
 from ..criteria import LaplaceEvidence
 from ..linalg import cholesky, solve_triangular
+from ..runtime import is_traced, jit
 from ._ensemble import Ensemble
 from ._laplace import LaplacePosterior, whitened
 from ._mixture import LaplaceMixture

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._errors import as_targets, is_traced
-from .._options import check_count
 from .._predictor import AbstractPredictor, as_predictions
+from ..runtime import is_traced
+from ..validation import as_targets, check_count
 from ._components import Components, Joint, draw
 from ._probability import check_rule, mixture_probability
 from ._targets import (

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._programs import jit
 from .._roots import safe_root
 from ..linalg import eigh
 from ..losses import AbstractLoss
+from ..runtime import jit
 
 
 class Components(NamedTuple):

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from .._parameters import unfreeze
 from .._predictor import as_predictions
-from .._programs import jit
+from ..runtime import jit
 from ._base import AbstractPosterior
 from ._components import Components, Joint, same_for_all
 

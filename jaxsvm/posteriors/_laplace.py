@@ -5,15 +5,15 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .._errors import as_points
 from .._fit import Fit
 from .._machine import KernelMachine
 from .._parameters import unfreeze
 from .._predictor import Examples
-from .._programs import jit
 from .._roots import safe_root
 from ..linalg import solve_triangular
 from ..losses import AbstractLoss
+from ..runtime import jit
+from ..validation import as_points
 from ._gaussian import AbstractGaussianPosterior, LeftOut
 
 

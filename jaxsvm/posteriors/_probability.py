@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._programs import jit
 from .._quadrature import STEPS, over_gaussian, peak
 from .._roots import safe_root
 from ..losses import (
@@ -18,6 +17,7 @@ from ..losses import (
     Probit,
     Trigonometric,
 )
+from ..runtime import jit
 from ._averages import averaged
 from ._components import Components
 

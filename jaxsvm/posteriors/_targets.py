@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._programs import jit
 from .._quadrature import STEPS, over_gaussian, standard_normal
 from ..losses import AbstractLoss, AbstractRegression, AbstractResidual
+from ..runtime import jit
 from ._components import Components
 
 _HALVINGS = 48  # of a bracket around a quantile

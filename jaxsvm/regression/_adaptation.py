@@ -9,7 +9,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from .._errors import as_inputs, as_targets, as_weights, plain
 from .._machine import KernelMachine
 from .._parameters import freeze, parameters, replace
 from ..criteria import LaplaceEvidence
@@ -18,6 +17,7 @@ from ..losses import AbstractRegression, SoftInsensitive
 from ..optimizers import lbfgs
 from ..selection import Selection, select, stack
 from ..selection.stopping import SmallChange, SmallGradient
+from ..validation import as_inputs, as_targets, as_weights, plain
 from ._targets import center_and_scale, require_resolution
 
 _EVIDENCE = LaplaceEvidence()

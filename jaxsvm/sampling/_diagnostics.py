@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._warn import warn_user
+from ..runtime import warn_user
 from ._chains import Traces
 from ._effective import ess_bulk, ess_tail, rhat
 

@@ -11,15 +11,12 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from .._machine import KernelMachine
-from .._options import check_count
 from .._parameters import unfreeze
-from .._programs import filter_jit, jit
-from .._progress import Progress
 from .._results import FitError
-from .._threads import map_in_threads
-from .._warn import warn_user
 from ..criteria import AbstractCriterion, LaplaceEvidence, evaluation, is_usable, prepare
+from ..runtime import Progress, filter_jit, jit, map_in_threads, warn_user
 from ..selection import Ranges, check_inside, clip, draw_starts, limits, member, select
+from ..validation import check_count
 from ._blackjax import dual_averaging, first_state, hmc
 from ._diagnostics import SamplingWarning
 from ._hyperposterior import HyperPosterior, diagnose

@@ -9,15 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._errors import as_points
 from .._fit import fit_gram
 from .._machine import KernelMachine
 from .._parameters import free_parameters, unfreeze
-from .._programs import filter_jit
 from ..criteria import LaplaceEvidence, is_usable
 from ..gram import exact_gram
 from ..losses import AbstractLoss
 from ..posteriors import AbstractMixture, Components, Examples, Joint, around, mixture
+from ..runtime import filter_jit
+from ..validation import as_points
 from ._effective import ess_bulk, rhat
 
 

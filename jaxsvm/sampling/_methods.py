@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from .._options import check_count, check_number
+from ..validation import check_count, check_number
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,13 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._errors import as_points
 from .._machine import KernelMachine
 from .._parameters import unfreeze
-from .._programs import jit
 from ..approximations import Whitening
 from ..losses import AbstractLoss
 from ..posteriors import AbstractMixture, Components, Examples, Joint, same_for_all
+from ..runtime import jit
+from ..validation import as_points
 from ._chains import Averages, Chains, Traces
 from ._diagnostics import Diagnostics
 

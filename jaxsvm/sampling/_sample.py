@@ -9,10 +9,7 @@ from jaxtyping import Array, Float
 
 from .._fit import as_data
 from .._machine import KernelMachine
-from .._options import check_count
 from .._parameters import unfreeze
-from .._programs import filter_jit
-from .._progress import Progress
 from ..approximations import (
     AbstractApproximation,
     Exact,
@@ -21,6 +18,8 @@ from ..approximations import (
     require_approximation,
     whiten,
 )
+from ..runtime import Progress, filter_jit
+from ..validation import check_count
 from ._chains import Averages, Chains, Traces, draw, kept_places, start_chains, warm_up
 from ._diagnostics import diagnose, warn_of_problems
 from ._methods import HMC, NUTS, Method

@@ -9,7 +9,7 @@ import numpy as np
 from .._machine import KernelMachine
 from .._parameters import free_parameters, put_back
 from .._results import RESULTS, FitError
-from .._warn import warn_user
+from ..runtime import warn_user
 from ._engine import RUNNING, Row, State, Task, is_constant
 from ._types import History, Selection, member, usable_starts
 

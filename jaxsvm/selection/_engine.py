@@ -8,9 +8,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 from .._machine import KernelMachine
-from .._programs import filter_jit
 from .._results import RESULTS
 from ..criteria import AbstractObjective, Data, is_usable
+from ..runtime import filter_jit
 from ..solvers import Start
 from ._measure import measure
 from ._steppers import AbstractStepper, Limits, Look, evaluate

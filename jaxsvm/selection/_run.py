@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._machine import KernelMachine
-from .._progress import Progress
 from .._results import RESULTS
-from .._threads import map_in_threads
+from ..runtime import Progress, map_in_threads
 from ._checkpoint import Checkpoint
 from ._engine import RUNNING, Row, State, Task, advance, advance_all, begin, remember_again
 from ._types import member, stack

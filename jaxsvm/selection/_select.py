@@ -10,12 +10,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from .._errors import as_inputs, as_targets
 from .._machine import KernelMachine
-from .._options import check_count, check_number
 from .._parameters import take_out
 from ..criteria import AbstractObjective, Data, Traits, prepare
 from ..optimizers import GreedyWalk, adaptive_rates, lbfgs
+from ..validation import as_inputs, as_targets, check_count, check_number
 from ._conclusion import conclude
 from ._coordinates import Ranges, check_inside, draw_starts, hold_pruned, limits
 from ._engine import Task

@@ -7,8 +7,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._options import check_count, check_number
 from .._results import RESULTS
+from ..validation import check_count, check_number
 
 
 class Seen(NamedTuple):

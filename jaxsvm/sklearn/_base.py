@@ -9,12 +9,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from .._errors import require_unmasked
 from .._machine import KernelMachine
-from .._options import check_count, check_number
-from .._process import require_own_process
 from .._relevance import lengthscales, relevance
 from .._results import RESULTS
+from ..runtime import require_own_process
+from ..validation import check_count, check_number, require_unmasked
 from ._data import Scaling, scaling
 
 MOST_EXAMPLES = 20_000  # of which the kernel matrix takes 3.2 GB

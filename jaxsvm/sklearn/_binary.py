@@ -12,7 +12,6 @@ from .. import gp, kernels
 from .._fit import fit_gram, require_success
 from .._machine import KernelMachine
 from .._parameters import free_parameters, freeze, parameters, replace, unfreeze
-from .._programs import jit
 from ..approximations import AbstractApproximation, Exact, Nystrom
 from ..criteria import LaplaceEvidence, linear_response
 from ..evidence import Sampled, log_evidence
@@ -21,6 +20,7 @@ from ..kernels import AbstractKernel
 from ..losses import Probit
 from ..optimizers import lbfgs
 from ..posteriors import AbstractPointEstimate, AbstractPosterior
+from ..runtime import jit
 from ..sampling import sample
 from ..selection import METHODS, Selection, select
 from ..selection.stopping import SmallChange, SmallGradient

@@ -12,9 +12,9 @@ from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from .._errors import plain
-from .._threads import map_in_threads
 from ..kernels import AbstractKernel
+from ..runtime import map_in_threads
+from ..validation import plain
 from ._base import AbstractEstimator, required
 from ._binary import KERNELS, Binary, Examples, Settings, tune
 from ._data import as_numpy, padded, subset

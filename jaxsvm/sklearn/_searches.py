@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._options import check_number
+from ..validation import check_number
 
 
 class Searches(NamedTuple):

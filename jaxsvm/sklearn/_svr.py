@@ -12,7 +12,6 @@ from .. import regression
 from .._fit import fit
 from .._machine import KernelMachine
 from .._parameters import free_parameters, freeze, frozen, parameters
-from .._programs import jit
 from ..criteria import LaplaceEvidence, linear_response
 from ..gram import exact_gram
 from ..kernels import AbstractKernel, Constant
@@ -20,6 +19,7 @@ from ..losses import Quadratic
 from ..optimizers import lbfgs
 from ..posteriors import LaplacePosterior, laplace
 from ..regression import center_and_scale
+from ..runtime import jit
 from ..selection import Selection, select, stack
 from ..selection.stopping import SmallChange, SmallGradient
 from ._base import AbstractEstimator, relevances, required

@@ -11,9 +11,9 @@ import pytest
 from interruptions import watch
 
 import jaxsvm as jsvm
-from jaxsvm._threads import map_in_threads
 from jaxsvm.command import _state, _tune, main
 from jaxsvm.command._table import as_inputs, find_columns, read
+from jaxsvm.runtime import map_in_threads
 
 DRAWS = importlib.util.find_spec("matplotlib") is not None  # the extra `plot`
 

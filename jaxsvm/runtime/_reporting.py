@@ -1,7 +1,11 @@
-"""A progress bar that is drawn by the host, never from inside a traced loop."""
+"""What users see while the library works: progress, and warnings that point at their own line.
+
+The host draws progress, never a traced loop.
+"""
 
 import sys
 import time
+import warnings
 
 
 class Progress:
@@ -19,7 +23,10 @@ class Progress:
         self._last = ""
 
     def update(self, done: float, note: str = "") -> None:
-        """Draw the bar anew."""
+        """Draw the bar again.
+
+        **Arguments:** `done`, out of `total`; `note`, shown behind the bar.
+        """
         if not self._shown:
             return
         share = min(done / self._total, 1.0)
@@ -35,3 +42,18 @@ class Progress:
         if self._shown and self._last:
             sys.stderr.write("\n")
             sys.stderr.flush()
+
+
+def warn_user(message: str, category: type[Warning]) -> None:
+    """Warn at the user's line: the one that called into this package, however deep the call is inside it.
+
+    **Arguments:** `message`; `category`, the class of the warning.
+    """
+    package = __name__.partition(".")[0]
+    level = outermost = 1
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] == package:
+            outermost = level
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=outermost + 1)

@@ -4,13 +4,23 @@ import math
 from numbers import Integral, Real
 from typing import Any
 
-from ._errors import plain
+import numpy as np
+
+
+def plain(value: Any) -> Any:
+    """Convert a NumPy scalar to a Python scalar, which prints as `0` and not as `np.int64(0)`.
+
+    **Arguments:** `value`, of any type.
+
+    **Returns:** the Python scalar, or the value itself if it is not a NumPy scalar.
+    """
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
     """Raise unless an option is an integer that is large enough.
 
-    **Arguments:** `name`, of the option; `value`; `least`, the smallest value allowed.
+    **Arguments:** `name` and `value` of the option; `least`, the smallest value allowed.
     """
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not (whole and int(value) >= least):
@@ -29,8 +39,8 @@ def check_number(
 ) -> None:
     """Raise unless an option is a finite number inside its range.
 
-    **Arguments:** `name`, of the option; `value`; `above` and `below`, ends that it may not reach; `least`
-    and `most`, ends that it may reach.
+    **Arguments:** `name` and `value` of the option; `above` and `below`, the ends of an open range;
+    `least` and `most`, the ends of a closed range.
     """
     real = isinstance(value, Real) and not isinstance(value, bool)
     number = float(value) if real else math.nan

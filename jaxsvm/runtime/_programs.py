@@ -19,10 +19,10 @@ from typing import Any, TypeVar, cast
 
 import equinox as eqx
 import jax
+import jax.core
 import numpy as np
 
-from ._errors import is_traced
-from ._process import require_own_process
+from ._parallel import require_own_process
 
 _MAPS = Path("/proc/self/maps")
 _LIMIT = Path("/proc/sys/vm/max_map_count")
@@ -80,6 +80,16 @@ _rounds = 0
 _left = 0  # maps after the last round
 
 
+def is_traced(*values: Any) -> bool:
+    """Whether any of the values is traced, so that its numbers are not known yet.
+
+    **Arguments:** `values`, pytrees.
+
+    **Returns:** true if at least one leaf is traced.
+    """
+    return any(isinstance(v, jax.core.Tracer) for v in jax.tree.leaves(values))
+
+
 def jit(function: _Function, **options: Any) -> _Function:
     """`jax.jit` for functions of modules, with programs that `make_room` can drop shape by shape.
 
@@ -98,7 +108,7 @@ def jit(function: _Function, **options: Any) -> _Function:
 
 
 def filter_jit(function: _Function) -> _Function:
-    """The same as `equinox.filter_jit`: arrays are traced, and whatever else is in the arguments is static.
+    """`equinox.filter_jit` with programs that `make_room` can drop: arrays are traced, all else is static.
 
     **Arguments:** `function`, a pure one that returns arrays.
 
@@ -192,7 +202,12 @@ def _return_memory() -> None:
 
 
 def programs_of(function: Callable[..., Any]) -> list[Any]:
-    """The jitted functions, one for each combination of shapes, of what `jit` or `filter_jit` returned."""
+    """The jitted functions behind a function, one for each combination of shapes.
+
+    **Arguments:** `function`, as returned by `jit` or `filter_jit`.
+
+    **Returns:** the jitted functions that have not been dropped.
+    """
     return _PROGRAMS.of(inspect.unwrap(function, stop=_PROGRAMS.of))
 
 

@@ -10,8 +10,8 @@ import pytest
 from compilations import compilations, programs_so_far
 
 import jaxsvm as jsvm
-from jaxsvm import _fit, _programs, sklearn
-from jaxsvm._programs import count_maps, filter_jit, jit, make_room, programs_of
+from jaxsvm import _fit, sklearn
+from jaxsvm.runtime import _programs, count_maps, filter_jit, jit, make_room, programs_of
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere maps are not counted")
 

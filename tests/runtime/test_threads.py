@@ -14,8 +14,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import jaxsvm as jsvm
-from jaxsvm import _threads
-from jaxsvm._threads import map_in_threads, one_blas_thread
+from jaxsvm.runtime import _parallel, map_in_threads, one_blas_thread
 
 VARIABLE = contextvars.ContextVar("VARIABLE", default=0)
 OWN = jax.make_user_context(0)
@@ -113,7 +112,7 @@ def test_linear_algebra_has_one_thread_and_then_as_many_as_before():
             second.close()
             assert blas_threads() == before
         # one large problem alone gains from all of them
-        assert map_in_threads(lambda _: max(blas_threads()), 1, _threads._LARGE) == [2]
+        assert map_in_threads(lambda _: max(blas_threads()), 1, _parallel._LARGE) == [2]
 
 
 def sizes_of_globals():

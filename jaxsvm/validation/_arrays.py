@@ -1,28 +1,20 @@
-"""Input validation."""
+"""Validation of data: inputs, targets and weights."""
 
 from typing import Any
 
 import jax
-import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._process import require_own_process
-
-
-def is_traced(*values: Any) -> bool:
-    """Whether any of the values is traced, so that its numbers cannot be looked at."""
-    return any(isinstance(v, jax.core.Tracer) for v in jax.tree.leaves(values))
-
-
-def plain(value: Any) -> Any:
-    """A scalar of NumPy as Python's own, which prints as `0` and not as `np.int64(0)`."""
-    return value.item() if isinstance(value, np.generic) else value
+from ..runtime import is_traced, require_own_process
 
 
 def require_unmasked(value: Any, name: str) -> None:
-    """Raise for masked entries, of an array or of the arrays in a list, which conversion would unmask."""
+    """Raise if an array has masked entries, which conversion would unmask.
+
+    **Arguments:** `value`, an array or a list of arrays; `name`, for the message.
+    """
     parts = [value]
     if isinstance(value, list | tuple):
         parts = [part for part in value if isinstance(part, np.ma.MaskedArray)]
@@ -35,7 +27,12 @@ def require_unmasked(value: Any, name: str) -> None:
 
 
 def as_inputs(x: Any, name: str = "x") -> Float[Array, "n d"]:
-    """Inputs as a floating-point matrix with one row for each example."""
+    """Convert inputs to a floating-point matrix with one row for each example.
+
+    **Arguments:** `x`, anything that NumPy reads as a matrix; `name`, for messages.
+
+    **Returns:** the matrix, finite and not empty.
+    """
     array = _as_float(x, name)
     if array.ndim == 1:
         raise ValueError(
@@ -53,7 +50,12 @@ def as_inputs(x: Any, name: str = "x") -> Float[Array, "n d"]:
 
 
 def as_points(x: Any, examples: Float[Array, "n d"]) -> Float[Array, "m d"]:
-    """New points as a floating-point matrix, with as many inputs as the examples of a fit."""
+    """Convert new points to a floating-point matrix with as many inputs as the examples of a fit.
+
+    **Arguments:** `x`, one row for each point; `examples`, the inputs of the fit.
+
+    **Returns:** the matrix.
+    """
     points = as_inputs(x)
     if points.shape[1] != examples.shape[1]:
         raise ValueError(
@@ -63,7 +65,13 @@ def as_points(x: Any, examples: Float[Array, "n d"]) -> Float[Array, "m d"]:
 
 
 def as_targets(y: Any, examples: int, *, labels: bool, both: bool = True) -> Float[Array, " n"]:
-    """Targets as a floating-point vector; labels must be -1 and +1, and (if `both`) both must occur."""
+    """Convert targets or labels to a floating-point vector.
+
+    **Arguments:** `y`, one entry for each example; `examples`, their number; `labels`, whether `y` must
+    hold only -1 and +1; `both`, whether both of these must occur.
+
+    **Returns:** the vector, finite.
+    """
     array = _as_float(y, "y")
     if array.ndim != 1:
         raise ValueError(
@@ -90,7 +98,13 @@ def as_targets(y: Any, examples: int, *, labels: bool, both: bool = True) -> Flo
 
 
 def as_weights(weights: Any, examples: int, dtype) -> Float[Array, " n"]:
-    """Weights of the examples: one each, finite, none negative, some positive."""
+    """Convert weights of examples to a vector: finite, none negative, at least one positive.
+
+    **Arguments:** `weights`, one for each example, or None for ones; `examples`, their number; `dtype`, of
+    the result.
+
+    **Returns:** the vector.
+    """
     if weights is None:
         return jnp.ones(examples, dtype)
     array = _as_float(weights, "weights")
@@ -126,7 +140,7 @@ def _as_float(value: Any, name: str) -> Float[Array, "..."]:
 
 
 def _require_range(value: np.ndarray, name: str) -> None:
-    """Raise where the precision of JAX turns finite numbers into infinite ones, or all numbers into zero."""
+    """Raise if JAX's precision would turn finite numbers into infinity, or all numbers into zero."""
     kept = jax.dtypes.canonicalize_dtype(value.dtype)
     if value.dtype.kind != "f" or kept == value.dtype or not value.size:
         return

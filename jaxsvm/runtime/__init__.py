@@ -1,0 +1,17 @@
+"""How computations run: compiled programs, threads, forked processes, progress and warnings.
+
+This package is for contributors: the other packages of jaxsvm are built on it, and it may change between
+versions without notice.
+"""
+
+from ._parallel import map_in_threads as map_in_threads
+from ._parallel import one_blas_thread as one_blas_thread
+from ._parallel import require_own_process as require_own_process
+from ._programs import count_maps as count_maps
+from ._programs import filter_jit as filter_jit
+from ._programs import is_traced as is_traced
+from ._programs import jit as jit
+from ._programs import make_room as make_room
+from ._programs import programs_of as programs_of
+from ._reporting import Progress as Progress
+from ._reporting import warn_user as warn_user
