@@ -20,7 +20,6 @@ _ARRAY = Union[jax.Array, np.ndarray, np.generic]  # noqa: UP007, jaxtyping asks
 _LEFT_OUT = {
     "jaxsvm.evidence._ascent",
     "jaxsvm.selection._select",
-    "jaxsvm.selection._conclusion",
 }
 
 

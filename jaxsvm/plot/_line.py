@@ -10,9 +10,10 @@ from matplotlib.axes import Axes
 
 from .._machine import KernelMachine
 from .._parameters import unfreeze
+from .._trees import member
 from ..criteria import AbstractCriterion, is_usable, prepare
 from ..runtime import jit
-from ..selection import Selection, member
+from ..selection import Selection
 from ..validation import check_count
 from ._figure import as_place, one_axes
 

@@ -11,11 +11,12 @@ import numpy as np
 
 from .._machine import KernelMachine
 from .._parameters import freeze, parameters, replace
+from .._trees import stack
 from ..criteria import LaplaceEvidence
 from ..kernels import RBF, Constant
 from ..losses import AbstractRegression, SoftInsensitive
 from ..optimizers import lbfgs
-from ..selection import Selection, select, stack
+from ..selection import Selection, select
 from ..selection.stopping import SmallChange, SmallGradient
 from ..validation import as_inputs, as_targets, as_weights, plain
 from ._targets import center_and_scale, require_resolution

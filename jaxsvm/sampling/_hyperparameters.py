@@ -13,9 +13,10 @@ from jaxtyping import Array, Bool, Float
 from .._machine import KernelMachine
 from .._parameters import unfreeze
 from .._results import FitError
+from .._trees import member
 from ..criteria import AbstractCriterion, LaplaceEvidence, evaluation, is_usable, prepare
 from ..runtime import Progress, filter_jit, jit, map_in_threads, warn_user
-from ..selection import Ranges, check_inside, clip, draw_starts, limits, member, select
+from ..selection import Ranges, check_inside, clip, draw_starts, limits, select
 from ..validation import check_count
 from ._blackjax import dual_averaging, first_state, hmc
 from ._diagnostics import SamplingWarning

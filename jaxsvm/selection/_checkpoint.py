@@ -1,6 +1,13 @@
-"""Long runs that can be killed and then continue as if nothing had happened."""
+"""Checkpoints of long runs, and the fingerprints that identify a run across processes."""
 
+import dataclasses
+import functools
+import hashlib
+import inspect
+import re
 import threading
+import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,21 +15,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._parameters import Frozen
+from ..kernels import UserFunction
 from ..persistence import FileError, load_as, require_writable, save_as
-from ._fingerprint import fingerprint
 
 _KIND = "checkpoint"  # of file
 _HINT = "an unfinished search: pass its path as `checkpoint` to `jaxsvm.select`"
 _FORMAT = 3
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class Checkpoint:
     """A file with the state and the history of each start, in the format of `jaxsvm.save`.
 
-    It belongs to one run: a fingerprint tells apart models, data, keys, optimizers and settings.
+    It belongs to one run: its fingerprint depends on the model, data, key, optimizer and settings.
 
-    **Arguments:** `path`, of the file, or None for nothing to be saved; `identity`, a tree of all that
-    decides the course of the run.
+    **Arguments:** `path`, of the file, or None to save nothing; `identity`, a tree of everything that
+    determines the course of the run.
     """
 
     def __init__(self, path: str | Path | None, identity: Any):
@@ -41,7 +50,7 @@ class Checkpoint:
         return start in self._entries
 
     def load(self, start: int, example: Any) -> Any:
-        """The state of a saved start, with the structure of `example`."""
+        """The state of a saved start, with the structure of `example`: arrays, or only their shapes."""
         arrays, steps = self._entries[start]
         leaves, structure = jax.tree.flatten(example)
         pairs = zip(arrays, leaves, strict=False)
@@ -54,7 +63,7 @@ class Checkpoint:
         return structure.unflatten([_as_leaf(array, leaf) for array, leaf in pairs])
 
     def save(self, start: int, tree: Any, steps: int) -> None:
-        """Remember a start, on disk."""
+        """Save a start, and the file with all starts."""
         if self._path is None:
             return
         with self._lock:
@@ -81,12 +90,12 @@ class Checkpoint:
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             raise ValueError(
                 f"{self._path} is not a checkpoint, or was written by another version of this library: "
-                "take another file, or remove it to start over"
+                "use another file, or remove it to start over"
             )
         if content.get("fingerprint") != self._fingerprint:
             raise ValueError(
                 f"{self._path} belongs to a run with another model, data, key or settings (those of the "
-                "optimizer and of when to stop included): take another file, or remove it to start over"
+                "optimizer and of the stopping rules included): use another file, or remove it to start over"
             )
         starts = content.get("starts")
         if not isinstance(starts, dict) or not all(map(_is_entry, starts.values())):
@@ -107,15 +116,15 @@ def _is_entry(entry: Any) -> bool:
 
 
 def _fits(array: np.ndarray, leaf: Any, steps: int) -> bool:
-    """Whether an array can take the place of a leaf; a history in the example has no rows yet."""
+    """Whether an array can replace a leaf of the example, in which a history has no rows."""
     if leaf.shape[:1] == (0,):
         return array.shape == (steps, *leaf.shape[1:]) and array.dtype.kind in "biuf"
-    example = _as_array(leaf)
-    return array.shape == example.shape and array.dtype == example.dtype
+    expected = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
+    return array.shape == expected.shape and array.dtype == expected.dtype
 
 
 def _is_key(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _as_array(leaf: Any) -> np.ndarray:
@@ -123,6 +132,92 @@ def _as_array(leaf: Any) -> np.ndarray:
 
 
 def _as_leaf(array: np.ndarray, leaf: Any) -> Any:
-    if _is_key(leaf):
-        return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(leaf))
-    return jnp.asarray(array)
+    if not _is_key(leaf):
+        return jnp.asarray(array)
+    # a key of the same kind: the example may be a shape, which does not say which one it is
+    kind = jax.random.key_impl(jnp.empty((), leaf.dtype))
+    return jax.random.wrap_key_data(jnp.asarray(array), impl=kind)
+
+
+def fingerprint(tree: Any) -> str:
+    """A text that identifies the content of a tree: equal for equal trees, different for all others.
+
+    Arrays and frozen parameters count with their bytes. Functions count with their code, their defaults and
+    the values they have closed over, such as the learning rate inside an optimizer, but not with their
+    address in memory. Globals that a function reads from its module do not count. An object of any other
+    class counts with its `repr`.
+
+    **Arguments:** `tree`, of arrays, plain values, modules and functions.
+
+    **Returns:** 64 hexadecimal digits.
+    """
+    digest = hashlib.sha256()
+    _feed(digest.update, tree, frozenset())
+    return digest.hexdigest()
+
+
+def _feed(add: Callable[[bytes], Any], node: Any, above: frozenset[int]) -> None:
+    """Hash a node recursively; `above` holds the ids of its ancestors."""
+    if id(node) in above:  # a function may have closed over itself
+        add(b"<above>")
+        return
+    kind, parts = _parts(node)
+    if isinstance(parts, bytes):
+        add(f"<{kind} {len(parts)}>".encode() + parts)
+        return
+    add(f"<{kind} of {len(parts)}>".encode())
+    for part in parts:
+        _feed(add, part, above | {id(node)})
+
+
+def _parts(node: Any) -> tuple[str, bytes | list[Any]]:
+    """The kind of a node, and either its content or its parts."""
+    kind = type(node).__name__
+    if isinstance(node, Frozen):
+        return kind, [node.constant.array]
+    if isinstance(node, UserFunction):
+        function, static = node.rest
+        return kind, [node.parameters, function, static.tree, node.is_function]
+    if isinstance(node, jax.Array | np.ndarray | np.generic):
+        return _parts_of_array(node)
+    if isinstance(node, dict):
+        return kind, sorted(node.items(), key=lambda pair: str(pair[0]))
+    if isinstance(node, list | tuple):
+        return kind, list(node)
+    if isinstance(node, set | frozenset):  # the order differs from process to process
+        return kind, sorted(fingerprint(member) for member in node)
+    if isinstance(node, type):
+        return kind, f"{node.__module__}.{node.__qualname__}".encode()
+    if dataclasses.is_dataclass(node):
+        return kind, [(f.name, getattr(node, f.name, None)) for f in dataclasses.fields(node)]
+    if isinstance(node, functools.partial):
+        return kind, [node.func, node.args, node.keywords]
+    if isinstance(node, types.MethodType):
+        return kind, [node.__func__, node.__self__]
+    if isinstance(node, types.CodeType):
+        return kind, [node.co_code, node.co_names, node.co_consts]
+    if callable(node):
+        function = inspect.unwrap(node)  # without the wrappers of `jax.jit` and the like
+        if isinstance(function, types.FunctionType):
+            return "function", _parts_of_function(function)
+    return kind, node if isinstance(node, bytes) else _ADDRESS.sub("", repr(node)).encode()
+
+
+def _parts_of_array(node: Any) -> tuple[str, bytes | list[Any]]:
+    if jnp.issubdtype(node.dtype, jax.dtypes.prng_key):
+        node = jax.random.key_data(node)
+    array = np.asarray(node)
+    kind = f"array {array.dtype}{array.shape}"
+    return kind, array.ravel().tolist() if array.dtype == object else array.tobytes()
+
+
+def _parts_of_function(function: types.FunctionType) -> list[Any]:
+    closed = []
+    for cell in function.__closure__ or ():
+        try:
+            closed.append(cell.cell_contents)
+        except ValueError:  # not assigned yet
+            closed.append(None)
+    return [
+        function.__qualname__, function.__code__, function.__defaults__, function.__kwdefaults__, closed
+    ]  # fmt: skip

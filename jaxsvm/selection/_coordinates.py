@@ -1,4 +1,4 @@
-"""Bounds of hyperparameters and the starts of a selection, in the optimizer's own coordinates."""
+"""Bounds of hyperparameters and starts of a search, in the unconstrained coordinates of the optimizer."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,32 +23,32 @@ Ranges = Mapping[str, tuple[Any, Any]]
 
 
 def limits(model: KernelMachine, bounds: Ranges | None) -> tuple[KernelMachine, KernelMachine]:
-    """The lowest and the highest model that bounds in natural units allow, in unconstrained leaves.
+    """The bounds as two models, the lowest and the highest, in unconstrained leaves.
 
-    **Arguments:** `model`; `bounds`, by name, or None for none.
+    **Arguments:** `model`; `bounds`, by name and in natural units, or None.
 
-    **Returns:** two models.
+    **Returns:** two models; their leaves are infinite without a bound.
     """
     ranges = _checked(model, bounds, "bounds")
     pruned = jax.tree.leaves(_pruned(model))
     leaves, structure = jax.tree.flatten(model)
     lows, highs = [], []
-    for name, leaf, off in zip(free_parameters(model), leaves, pruned, strict=True):
+    for name, leaf, is_pruned in zip(free_parameters(model), leaves, pruned, strict=True):
         for limits_of_side, beyond in ((lows, -np.inf), (highs, np.inf)):
             limit = beyond
             if name in ranges:
                 limit = _limit(model, name, leaf, ranges[name], beyond)
-            limits_of_side.append(jnp.where(off, beyond, limit).astype(leaf.dtype))
+            limits_of_side.append(jnp.where(is_pruned, beyond, limit).astype(leaf.dtype))
     return structure.unflatten(lows), structure.unflatten(highs)
 
 
 def _limit(model, name, leaf, pair, beyond: float):
-    """A limit as a leaf; infinite (`beyond`) where it is the end of what the parameter can be at all."""
+    """A limit as a leaf; infinite (`beyond`) at the end of the parameter's domain."""
     side = 0 if beyond < 0 else 1
     end = domain(model, name)[side]
     value = _spread(name, pair[side], leaf.shape, "bounds")
     is_open = (value == end) | (value == beyond)
-    # where there is no limit, any value that the parameter can have
+    # a placeholder that is valid for the parameter, where there is no limit
     inside = np.where(is_open, np.asarray(parameters(model)[name]), value)
     position = list(free_parameters(model)).index(name)
     limit = jax.tree.leaves(replace(model, {name: inside}))[position]
@@ -58,38 +58,38 @@ def _limit(model, name, leaf, pair, beyond: float):
 def hold_pruned(
     model: KernelMachine, low: KernelMachine, high: KernelMachine
 ) -> tuple[KernelMachine, KernelMachine]:
-    """Limits that leave no room to inputs which have been switched off, so that they stay so."""
+    """Limits that keep the lengthscales of pruned inputs at their values."""
     pruned = _pruned(model)
     low, high = (jax.tree.map(jnp.where, pruned, model, limit) for limit in (low, high))
     return low, high
 
 
 def _pruned(model):
-    """Which entries of a vector are at the lengthscale that `criteria.prune` gives."""
+    """Which entries of lengthscale vectors `criteria.prune` has switched off."""
     leaves, structure = jax.tree.flatten(model)
-    far = np.log(FAR / 2)  # a logarithm is rounded
+    least = np.log(FAR / 2)  # the logarithm of `FAR` is rounded
     marks = [
-        leaf >= far if leaf.ndim == 1 and is_positive(model, name) else jnp.zeros_like(leaf, bool)
+        leaf >= least if leaf.ndim == 1 and is_positive(model, name) else jnp.zeros_like(leaf, bool)
         for name, leaf in zip(free_parameters(model), leaves, strict=True)
     ]
     return structure.unflatten(marks)
 
 
 def check_inside(model: KernelMachine, bounds: Ranges | None) -> None:
-    """Raise if a hyperparameter of the model is out of its bounds; inputs switched off have none.
+    """Raise if a hyperparameter of the model is out of its bounds; pruned inputs have none.
 
-    **Arguments:** `model`; `bounds`, by name, or None for none.
+    **Arguments:** `model`; `bounds`, by name and in natural units, or None.
     """
     values = parameters(model)
     pruned = dict(zip(free_parameters(model), jax.tree.leaves(_pruned(model)), strict=True))
-    for name, (least, most) in _checked(model, bounds, "bounds").items():
+    for name, (lowest, highest) in _checked(model, bounds, "bounds").items():
         value = np.asarray(values[name])
         slack = 1e-6 * np.abs(value)  # natural units come from rounded logarithms
-        least_each, most_each = (_spread(name, end, value.shape, "bounds") for end in (least, most))
-        outside = (value < least_each - slack) | (value > most_each + slack)
+        low, high = (_spread(name, end, value.shape, "bounds") for end in (lowest, highest))
+        outside = (value < low - slack) | (value > high + slack)
         if (outside & ~np.asarray(pruned[name])).any():
             raise ValueError(
-                f"the start `{name}` = {value} is out of its bounds ({least}, {most}): change the model "
+                f"the start `{name}` = {value} is out of its bounds ({lowest}, {highest}): change the model "
                 "or the bounds"
             )
 
@@ -101,14 +101,9 @@ def draw_starts(
     restarts: int,
     key,
 ) -> KernelMachine:
-    """Stacked models to start from: the leading axis of each leaf counts the starts.
+    """Draw the models that a search starts from, stacked along the leading axis of each leaf.
 
-    With a number, the first start is the model itself, and the others have a Gaussian of that standard
-    deviation added to each leaf. With ranges, each start is drawn uniformly between the leaves of the two
-    ends (so log-uniformly for a positive parameter); what has no range stays as in the model.
-
-    **Arguments:** `model`; `starts`, `bounds`, `restarts`: as for `jaxsvm.select`; `key`, of JAX's random
-    numbers.
+    **Arguments:** `model`, `starts`, `bounds`, `restarts`: as for `jaxsvm.select`; `key`, a random key.
 
     **Returns:** the stacked models.
     """
@@ -137,24 +132,24 @@ def draw_starts(
 
 
 def _check_stacked(model, starts: KernelMachine, bounds: Ranges | None, restarts: int) -> None:
-    """Raise unless these are starts of that model: the same parameters, frozen or free, in the bounds."""
+    """Raise unless the starts have the model's parameters, free and frozen, and are within the bounds."""
     if not _is_like(starts, model):
         raise ValueError(
             "`starts` must be a model of the same kernel and loss, with the same parameters frozen: the "
             f"model has {_listed(model)}, but `starts` has {_listed(starts)}"
         )
     pairs = zip(take_out(starts)[1], take_out(model)[1], strict=True)
-    for name, (given, own) in zip(frozen(model), pairs, strict=True):
-        if not np.array_equal(given, own):
+    for name, (in_starts, in_model) in zip(frozen(model), pairs, strict=True):
+        if not np.array_equal(in_starts, in_model):
             raise ValueError(
-                f"`starts` has another value of `{name}`, which is frozen and the same for all starts: "
-                "`unfreeze` it in both to start from several, or freeze it at the same value"
+                f"`starts` and the model have different values of `{name}`, which is frozen: `unfreeze` it "
+                "in both to start from several values, or freeze it at the same value"
             )
     pairs = zip(jax.tree.leaves(starts), jax.tree.leaves(model), strict=True)
-    if any(given.shape != (restarts, *leaf.shape) for given, leaf in pairs):
+    if any(stacked.shape != (restarts, *leaf.shape) for stacked, leaf in pairs):
         raise ValueError(
-            f"`starts` must be a model whose leaves have a leading axis of {restarts}, one entry for "
-            "each start"
+            f"the leaves of `starts` must have a leading axis of length {restarts}, one entry for each "
+            "start"
         )
     for start in range(restarts):
         try:
@@ -164,7 +159,7 @@ def _check_stacked(model, starts: KernelMachine, bounds: Ranges | None, restarts
 
 
 def _is_like(starts, model) -> bool:
-    """Whether both have the same free and the same frozen parameters, whatever their values."""
+    """Whether both models have the same free and the same frozen parameters, at any values."""
     free, fixed = zip(*(take_out(each) for each in (starts, model)), strict=True)
     shapes = [[value.shape for value in values] for values in fixed]
     return shapes[0] == shapes[1] and jax.tree.structure(free[0]) == jax.tree.structure(free[1])
@@ -176,15 +171,16 @@ def _listed(model) -> str:
 
 
 def _ends(model, starts: Ranges, bounds: Ranges | None) -> tuple[KernelMachine, KernelMachine]:
+    """The models at the lower and the upper ends of the ranges of `starts`."""
     bottom = top = model
     outer = _checked(model, bounds, "bounds")
-    for name, (least, most) in _checked(model, starts, "starts").items():
+    for name, (lowest, highest) in _checked(model, starts, "starts").items():
         low, high = outer.get(name, (-np.inf, np.inf))
-        if np.any(np.asarray(least) < np.asarray(low)) or np.any(np.asarray(most) > high):
+        if np.any(np.asarray(lowest) < np.asarray(low)) or np.any(np.asarray(highest) > high):
             raise ValueError(
-                f"`starts` of `{name}` ({least}, {most}) reach out of its bounds ({low}, {high})"
+                f"`starts` of `{name}` ({lowest}, {highest}) reach out of its bounds ({low}, {high})"
             )
-        bottom, top = _set(bottom, name, least), _set(top, name, most)
+        bottom, top = _set(bottom, name, lowest), _set(top, name, highest)
     return bottom, top
 
 
@@ -196,9 +192,9 @@ def _noise(draw, key, model):
 
 
 def clip(model, low, high):
-    """The model with each leaf moved into its limits.
+    """The model with each leaf clipped to its limits.
 
-    **Arguments:** `model`; `low` and `high`, models with the limits.
+    **Arguments:** `model`; `low`, `high`, the models returned by `limits`.
 
     **Returns:** a model.
     """
@@ -211,7 +207,7 @@ def _set(model, name, value):
 
 
 def _spread(name, value, shape, what: str) -> np.ndarray:
-    """One number for all entries of a parameter, or one for each."""
+    """An end of a range as one number for each entry of a parameter."""
     value = np.asarray(value, float)
     if value.ndim and value.shape != shape:
         raise ValueError(
@@ -221,15 +217,16 @@ def _spread(name, value, shape, what: str) -> np.ndarray:
 
 
 def _checked(model, ranges: Ranges | None, what: str) -> dict[str, tuple[Any, Any]]:
-    known = parameters(model)
+    """The ranges as a dictionary; raise unless they name free parameters and are ordered pairs."""
+    names = parameters(model)
     fixed = frozen(model)
     for name, pair in (ranges or {}).items():
-        if name not in known:
+        if name not in names:
             raise ValueError(
-                f"`{what}` names `{name}`, but the model has no such parameter; it has: {', '.join(known)}"
+                f"`{what}` names `{name}`, but the model has no such parameter; it has: {', '.join(names)}"
             )
         if name in fixed:
-            raise ValueError(f"`{what}` names `{name}`, which is frozen")
+            raise ValueError(f"`{what}` names `{name}`, which is frozen: `unfreeze` it first")
         if len(pair) != 2 or not np.all(np.asarray(pair[0]) <= np.asarray(pair[1])):
             raise ValueError(f"`{what}` of `{name}` must be (lowest, highest), but is {pair}")
     return dict(ranges or {})

@@ -1,4 +1,4 @@
-"""One step of one start, whatever is minimized: look, remember the best, decide whether to stop, move."""
+"""One step of one start: look, remember the best model, decide whether to stop, move."""
 
 from typing import Any, NamedTuple
 
@@ -7,32 +7,32 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
+from .._fit import fit_gram
 from .._machine import KernelMachine
 from .._results import RESULTS
-from ..criteria import AbstractObjective, Data, is_usable
+from .._trees import choose
+from ..criteria import is_usable, scores
+from ..gram import exact_gram
 from ..runtime import filter_jit
 from ..solvers import Start
-from ._measure import measure
-from ._steppers import AbstractStepper, Limits, Look, evaluate
-from .stopping import AbstractRule, Seen
+from ._steppers import AbstractStepper, Look, Problem
+from .stopping import AbstractRule, Step
 
 RUNNING = -1
 _SMALL_STEP = 1e-3  # of all leaves: a tenth of a percent for positive parameters
 
 
 class Task(NamedTuple):
-    """What is the same for all starts and steps.
+    """Everything that all starts and steps share.
 
-    `most` is the limit of steps, an array, so that no number is compiled for; `test` and `validation` are
-    other data `(x, y)`, or None.
+    `max_steps` is an array, so that changing it does not recompile; `test` and `validation` are further data
+    `(x, y)`, or None.
     """
 
-    objective: AbstractObjective
+    problem: Problem
     stepper: AbstractStepper
     rules: tuple[AbstractRule, ...]
-    data: Data
-    limits: Limits
-    most: Int[Array, ""]
+    max_steps: Int[Array, ""]
     test: tuple[Array, Array] | None
     validation: tuple[Array, Array] | None
 
@@ -47,7 +47,7 @@ class Best(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where a start is. It has all that is needed to continue as if nothing had happened."""
+    """The state of a start: all that is needed to continue it after an interruption."""
 
     model: KernelMachine
     memory: Any
@@ -58,11 +58,11 @@ class State(NamedTuple):
     steps: Int[Array, ""]
     failures: Int[Array, ""]
     code: Int[Array, ""]
-    flat: Bool[Array, ""]  # whether the gradient of the start itself is exactly zero
+    flat: Bool[Array, ""]  # whether the gradient at the start is exactly zero
 
 
 class Row(NamedTuple):
-    """One line of the history: all as found at the model of that step."""
+    """One line of the history: observations and errors at the model of that step."""
 
     model: KernelMachine
     value: Float[Array, ""]
@@ -77,14 +77,14 @@ class Row(NamedTuple):
 
 @filter_jit
 def begin(task: Task, model: KernelMachine, key: Any) -> State:
-    """The state of a start before its first step; `key` is the start's own."""
-    data = task.data
+    """The state of a start before its first step; each start has its own `key`."""
+    data = task.problem.data
     dtype = data.x.dtype
     infinity = jnp.asarray(jnp.inf, dtype)
     none = jnp.zeros((), jnp.int32)
     return State(
         model=model,
-        memory=task.objective.init(model, data, _memory_key(key)),
+        memory=task.problem.objective.init(model, data, _memory_key(key)),
         stepper=task.stepper.init(model, key),
         rules=tuple(rule.init(dtype) for rule in task.rules),
         best=Best(model, infinity, infinity, none),
@@ -97,10 +97,10 @@ def begin(task: Task, model: KernelMachine, key: Any) -> State:
 
 
 @filter_jit
-def remember_again(task: Task, model: KernelMachine, key: Any, number: Int[Array, ""]) -> Any:
-    """A new memory at a model, where an observation with the old one failed."""
+def new_memory(task: Task, model: KernelMachine, key: Any, number: Int[Array, ""]) -> Any:
+    """A new memory for a model whose observation failed with the old one."""
     again = jax.random.fold_in(_memory_key(key), number)
-    return task.objective.init(model, task.data, again)
+    return task.problem.objective.init(model, task.problem.data, again)
 
 
 def _memory_key(key):
@@ -112,24 +112,17 @@ def _step_key(key, number):
 
 
 def _step(task: Task, state: State, key: Any, attempt: Int[Array, ""]) -> tuple[State, Row]:
-    """One step; of a repeated one `attempt` counts the failures."""
-    objective, stepper, data = task.objective, task.stepper, task.data
-    number = state.steps + 1000 * attempt
-    look, stepper_state = stepper.look(
-        objective, data, task.limits, state.model, state.memory, state.stepper, state.steps == 0,
-        _step_key(key, number),
-    )  # fmt: skip
-    moved, stepper_state = stepper.move(
-        objective, data, task.limits, look, state.memory, stepper_state
+    """One step; `attempt` counts how often it has failed before."""
+    step_key = _step_key(key, state.steps + 1000 * attempt)
+    look, moved, stepper_state = task.stepper.step(
+        task.problem, state.model, state.memory, state.stepper, step_key
     )
-    fit_start, test, validation = measure(
-        data.complete(look.model), data.x, data.y, data.weights, state.fit_start, task.test,
-        task.validation,
-    )  # fmt: skip
+    observation = look.observation
+    fit_start, test, validation = _errors(task, look.model, state.fit_start)
     row = _row(look, test, validation)
     change = jnp.max(jnp.abs(ravel_pytree(moved)[0] - ravel_pytree(look.model)[0]), initial=0.0)
-    value = jnp.where(look.is_sound, look.seen.value, jnp.inf)
-    seen = Seen(
+    value = jnp.where(look.is_sound, observation.value, jnp.inf)
+    step = Step(
         value=value,
         gradient_norm=row.gradient_norm,
         magnitude=row.magnitude,
@@ -139,14 +132,14 @@ def _step(task: Task, state: State, key: Any, attempt: Int[Array, ""]) -> tuple[
         is_sound=look.is_sound,
     )
     updates = [
-        rule.update(memory, seen) for rule, memory in zip(task.rules, state.rules, strict=True)
+        rule.update(memory, step) for rule, memory in zip(task.rules, state.rules, strict=True)
     ]
-    best = _better(task, state, look, seen)
+    best = _better(task, state, look.model, step)
     failures = jnp.where(look.is_sound, 0, state.failures + 1)
-    is_flat = jnp.all(ravel_pytree(look.seen.gradient)[0] == 0) & look.is_sound
+    is_flat = jnp.all(ravel_pytree(observation.gradient)[0] == 0) & look.is_sound
     state = State(
         model=moved,
-        memory=_choose(look.is_sound, look.seen.memory, state.memory),
+        memory=choose(look.is_sound, observation.memory, state.memory),
         stepper=stepper_state,
         rules=tuple(memory for memory, _ in updates),
         best=best,
@@ -159,52 +152,76 @@ def _step(task: Task, state: State, key: Any, attempt: Int[Array, ""]) -> tuple[
     return state, row
 
 
+def _errors(task: Task, model: KernelMachine, start: Start):
+    """The start of the next fit, and the errors of this one on the test and the validation data.
+
+    Shares of wrong labels, or mean squared errors of a regression; NaN without such data.
+    """
+    x, y, weights, _ = data = task.problem.data
+    nan = jnp.full((), jnp.nan, x.dtype)
+    if task.test is None and task.validation is None:
+        return start, nan, nan
+    free = data.complete(model)
+    fitted = fit_gram(free, exact_gram(free.kernel, x), x, y, weights, start)
+    score = scores.error if free.loss.is_classifier else scores.squared
+
+    def error(pair):
+        if pair is None:
+            return nan
+        points, targets = pair
+        latent = free.kernel.matrix(points, x, same=False) @ fitted.dual + fitted.offset
+        return jnp.mean(score(targets, latent))
+
+    return Start(fitted.dual, fitted.offset), error(task.test), error(task.validation)
+
+
 def _row(look: Look, test, validation) -> Row:
-    seen = look.seen
+    observation = look.observation
     norm = jnp.max(jnp.abs(ravel_pytree(look.gradient)[0]), initial=0.0)
-    value = jnp.where(look.is_sound, seen.value, jnp.nan)
+    value = jnp.where(look.is_sound, observation.value, jnp.nan)
     return Row(
         model=look.model,
         value=value,
-        gradient=seen.gradient,
-        standard_error=seen.standard_error,
+        gradient=observation.gradient,
+        standard_error=observation.standard_error,
         gradient_norm=norm.astype(value.dtype),
-        magnitude=_magnitude(seen.gradient, seen.standard_error),
+        magnitude=_magnitude(observation.gradient, observation.standard_error),
         test=test,
         validation=validation,
-        info=seen.info,
+        info=observation.info,
     )
 
 
 def _magnitude(gradient: KernelMachine, error: KernelMachine | None) -> Float[Array, ""]:
-    """The mean magnitude of the gradient's components, with what noise adds to it taken off."""
+    """The mean magnitude of the gradient's components, less the part that is due to noise."""
     components = ravel_pytree(gradient)[0]
     errors = jnp.zeros_like(components) if error is None else ravel_pytree(error)[0]
     return jnp.mean(jnp.sqrt(jnp.maximum(components**2 - errors**2, 0.0)))
 
 
-def _better(task: Task, state: State, look: Look, seen: Seen) -> Best:
-    """The best point so far, by whatever there is to compare."""
-    best, traits = state.best, task.objective.traits
+def _better(task: Task, state: State, model: KernelMachine, step: Step) -> Best:
+    """The better of the best point so far and the present one."""
+    best, traits = state.best, task.problem.objective.traits
     if task.validation is not None:
-        take = seen.validation < best.validation
+        take = step.validation < best.validation
         if traits.has_value:  # a count of errors has many ties
-            tied = (seen.validation == best.validation) & (seen.value < best.value)
-            take = (take | tied) & jnp.isfinite(seen.value)
+            tied = (step.validation == best.validation) & (step.value < best.value)
+            take = (take | tied) & jnp.isfinite(step.value)
     elif traits.has_value:
-        take = seen.value < best.value
+        take = step.value < best.value
     else:
         take = jnp.asarray(True)
-    new = Best(look.model, seen.value, seen.validation, state.steps)
-    return _choose(take & look.is_sound, new, best)
+    new = Best(model, step.value, step.validation, state.steps)
+    return choose(take & step.is_sound, new, best)
 
 
 def _code(task: Task, look: Look, best: Best, failures, met) -> Int[Array, ""]:
-    """Why the start has ended, or that it is running."""
-    failed = jnp.where(is_usable(look.seen.result), RESULTS.nonfinite, look.seen.result)
-    # in a search that code is for its own limit, which does not count as a failure
+    """Why the start has ended, or `RUNNING`."""
+    result = look.observation.result
+    failed = jnp.where(is_usable(result), RESULTS.nonfinite, result)
+    # in a search this code means that the search has reached its limit, which is not a failure
     failed = jnp.where(failed == RESULTS.iteration_limit, RESULTS.precision_limit, failed)
-    traits = task.objective.traits
+    traits = task.problem.objective.traits
     never_sound = ~jnp.isfinite(best.value) if traits.has_value else jnp.asarray(False)
     hopeless = (failures > 0) & (never_sound | (failures > traits.most_failures))
     conditions = [hopeless, look.has_arrived, *met]
@@ -212,15 +229,11 @@ def _code(task: Task, look: Look, best: Best, failures, met) -> Int[Array, ""]:
     return jnp.select(conditions, [jnp.asarray(code, jnp.int32) for code in codes], RUNNING)
 
 
-def _choose(condition, yes, no):
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
-
-
 @filter_jit
 def advance(
     task: Task, steps: int, state: State, key: Any, attempt: Int[Array, ""]
 ) -> tuple[State, Row]:
-    """Several steps of one start, and no more than the task allows; rows after its end mean nothing."""
+    """Take several steps of one start, within the task's limit; rows after its end are meaningless."""
     return _advance(task, steps, state, key, attempt)
 
 
@@ -228,19 +241,19 @@ def advance(
 def advance_all(
     task: Task, steps: int, states: State, keys: Any, attempts: Int[Array, " starts"]
 ) -> tuple[State, Row]:
-    """Several steps of all starts in lockstep."""
+    """Take several steps of all starts in lockstep."""
     return jax.vmap(lambda *one: _advance(task, steps, *one))(states, keys, attempts)
 
 
 def _advance(task: Task, steps: int, state: State, key, attempt):
-    # jitted, so that it is traced once for its shapes and its code
+    # jitted, so that one trace gives both the shapes and the code
     step = jax.jit(lambda state: _step(task, state, key, attempt), inline=True)
     shapes = jax.eval_shape(step, state)[1]
     empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
     def body(state, _):
         return jax.lax.cond(
-            (state.code == RUNNING) & (state.steps < task.most),
+            (state.code == RUNNING) & (state.steps < task.max_steps),
             lambda: step(state),
             lambda: (state, empty),
         )
@@ -250,7 +263,7 @@ def _advance(task: Task, steps: int, state: State, key, attempt):
 
 @filter_jit
 def is_constant(task: Task, model: KernelMachine) -> Bool[Array, ""]:
-    """Whether a small step changes nothing: then the criterion has no slope, and this is no optimum."""
+    """Whether a small step does not change the criterion: then a zero gradient is not an optimum."""
     moved = jax.tree.map(lambda leaf: leaf + _SMALL_STEP, model)
-    here, there = (evaluate(task.objective, each, task.data, None).value for each in (model, moved))
+    here, there = (task.problem.evaluate(each, None).value for each in (model, moved))
     return here == there

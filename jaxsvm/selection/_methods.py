@@ -1,4 +1,4 @@
-"""The methods of model selection by name: a loss, whether it has a free offset, and a criterion."""
+"""Named methods of model selection: each combines a loss, a criterion and the treatment of the offset."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -23,9 +23,9 @@ from ..losses import AbstractLoss, Hinge, LeastSquares, SquaredHinge
 class Method(NamedTuple):
     """How a classifier is tuned.
 
-    `loss` makes the loss from its penalty C; `criterion` from the name of the lengthscales what is
-    minimized; `offset` tells whether the machine has a free offset, else it has a `Constant` kernel;
-    `description` is for people to read.
+    `loss` takes the penalty C and returns the loss; `criterion` takes the name of the lengthscales and
+    returns the criterion to minimize; with `offset` the machine has a free offset, otherwise a `Constant`
+    kernel; `description` is a short text for users.
     """
 
     loss: Callable[[float], AbstractLoss]
@@ -34,9 +34,9 @@ class Method(NamedTuple):
     description: str
 
     def machine(self, kernel: AbstractKernel) -> KernelMachine:
-        """A machine with this kernel, its offset, and a penalty of one.
+        """A machine with this kernel, an offset, and the penalty C = 1.
 
-        **Arguments:** `kernel`, without an offset of its own.
+        **Arguments:** `kernel`, without an offset.
 
         **Returns:** a `KernelMachine`.
         """

@@ -1,8 +1,7 @@
-"""All starts of a search to their ends: side by side, resumed from a file, within a time limit."""
+"""Run all starts of a search to their ends, side by side or in one batch, and choose the best."""
 
 import threading
 import time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -10,19 +9,31 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._machine import KernelMachine
-from .._results import RESULTS
-from ..runtime import Progress, map_in_threads
+from .._parameters import free_parameters, put_back
+from .._results import RESULTS, FitError
+from .._trees import member, stack
+from ..runtime import Progress, map_in_threads, warn_user
 from ._checkpoint import Checkpoint
-from ._engine import RUNNING, Row, State, Task, advance, advance_all, begin, remember_again
-from ._types import member, stack
+from ._engine import (
+    RUNNING,
+    Row,
+    State,
+    Task,
+    advance,
+    advance_all,
+    begin,
+    is_constant,
+    new_memory,
+)
+from ._selection import History, Selection, usable_starts
 
 
 class Run(NamedTuple):
-    """The starts of a search, and what bounds it.
+    """The starts of a search and its limits.
 
-    `models` are the starts, stacked; `keys` one for each; `max_steps` the limit of steps of each;
-    `deadline` the time (of `time.monotonic`) after which no step begins, or None; `file` is where progress
-    is saved; `interrupted` is set when the user has interrupted the search.
+    `models` are the stacked starts, `keys` one key for each; `max_steps` limits the steps of each; after
+    `deadline` (of `time.monotonic`, or None) no step begins; `file` saves the progress; `interrupted` is set
+    when the user interrupts the search.
     """
 
     task: Task
@@ -40,36 +51,48 @@ class Run(NamedTuple):
 
     @property
     def is_late(self) -> bool:
-        """Whether no step should begin any more."""
+        """Whether no further step should begin."""
         late = self.deadline is not None and time.monotonic() > self.deadline
         return late or self.interrupted.is_set()
-
-    def begin(self, start: int) -> State:
-        """A start before its first step."""
-        return begin(self.task, member(self.models, start), self.keys[start])
 
     def has_ended(self, state: State) -> bool:
         """Whether a start takes no more steps."""
         return int(state.code) != RUNNING or int(state.steps) >= self.max_steps
 
+    def begin(self, start: int) -> tuple[State, Row | None]:
+        """The saved state and history of a start, or its first state and no history."""
+        model, key = member(self.models, start), self.keys[start]
+        if not self.file.has(start):
+            return begin(self.task, model, key), None
+
+        # only the structure is needed here: nothing is computed
+        def state_and_row(model, key):
+            state = begin(self.task, model, key)
+            return state, advance(self.task, 1, state, key, jnp.zeros((), jnp.int32))[1]
+
+        state, row = jax.eval_shape(state_and_row, model, key)
+        empty = jax.tree.map(lambda leaf: np.zeros((0, *leaf.shape[1:]), leaf.dtype), row)
+        state, rows = self.file.load(start, (state, empty))
+        return state, jax.tree.map(np.asarray, rows)
+
 
 def run_all(run: Run, progress: bool | None) -> tuple[State, Row]:
     """The last states and the histories of all starts, stacked; NaN after the end of a history."""
-    traits = run.task.objective.traits
+    traits = run.task.problem.objective.traits
     bar = Progress(run.starts * run.max_steps, "selecting", progress)
     done, lowest = np.zeros(run.starts, int), np.full(run.starts, np.inf)
 
-    def note(start: int, state: State, row: Any) -> None:
+    def report(start: int, state: State, rows: Row) -> None:
         done[start] = run.max_steps if run.has_ended(state) else int(state.steps)
         lowest[start] = float(state.best.value)
         text = f"criterion {lowest.min():.6g}"
         if not traits.has_value:
-            text = f"gradient {float(row.magnitude[-1]):.3g}" if len(row.magnitude) else ""
+            text = f"gradient {float(rows.magnitude[-1]):.3g}" if len(rows.magnitude) else ""
         bar.update(done.sum(), text)
 
-    # an objective that begins its observations again does so by itself, and takes its own time
+    # a failed observation is repeated for one start alone, which a batch cannot do
     lockstep = _in_lockstep() and not traits.attempts
-    outcomes = _run_together(run, note) if lockstep else _run_apart(run, note)
+    outcomes = _run_together(run, report) if lockstep else _run_apart(run, report)
     bar.close()
     states = stack([state for state, _ in outcomes])
     length = max(len(rows.value) for _, rows in outcomes)
@@ -84,61 +107,60 @@ def _in_lockstep() -> bool:
     return jax.default_backend() != "cpu"
 
 
-def _run_apart(run: Run, note) -> list[tuple[State, Row]]:
-    """Each start for as long as it needs, as many at a time as there are cores."""
-    task, steps = run.task, run.task.objective.traits.steps_at_once
-    none = jnp.zeros((), jnp.int32)
+def _run_apart(run: Run, report) -> list[tuple[State, Row]]:
+    """Run each start for as long as it needs, as many at a time as there are cores."""
+    task, traits = run.task, run.task.problem.objective.traits
     first = run.begin(0)  # here, so that it is compiled once; the others begin side by side
 
     def run_one(start: int) -> tuple[State, Row]:
-        state, rows = _resumed(run, start, first if start == 0 else run.begin(start))
-        attempt = 0
+        state, rows = first if start == 0 else run.begin(start)
+        key, attempt = run.keys[start], 0
         while rows is None or not (run.has_ended(state) or run.is_late):
             before = state
-            key, tried = run.keys[start], jnp.asarray(attempt, jnp.int32)
-            state, new = jax.block_until_ready(advance(task, steps, state, key, tried))
-            if _failed(state) and attempt < task.objective.traits.attempts:
+            attempts = jnp.asarray(attempt, jnp.int32)
+            state, new = jax.block_until_ready(
+                advance(task, traits.steps_at_once, state, key, attempts)
+            )
+            if _failed(state) and attempt < traits.attempts:
                 attempt += 1
-                number = before.steps + 1000 * attempt
-                memory = remember_again(task, before.model, key, number)
+                memory = new_memory(task, before.model, key, before.steps + 1000 * attempt)
                 state = before._replace(memory=memory)
                 continue
             attempt = 0
             rows = _extended(rows, new, int(state.steps) - int(before.steps))
-            note(start, state, rows)
+            report(start, state, rows)
             run.file.save(start, (state, rows), int(state.steps))
         return state, rows
 
-    ended = first._replace(code=jnp.zeros_like(first.code))  # takes no step
-
     def compile_it():
-        return advance(task, steps, ended, run.keys[0], none)
+        ended = first[0]._replace(code=jnp.zeros_like(first[0].code))  # takes no step
+        return advance(task, traits.steps_at_once, ended, run.keys[0], jnp.zeros((), jnp.int32))
 
     try:
-        return map_in_threads(run_one, run.starts, task.data.x.shape[0], compile_it)
+        return map_in_threads(run_one, run.starts, task.problem.data.x.shape[0], compile_it)
     except BaseException:
         run.interrupted.set()  # other threads end after their present step
         raise
 
 
-def _run_together(run: Run, note) -> list[tuple[State, Row]]:
-    """All starts in one batch, until the last of them has ended."""
-    steps = run.task.objective.traits.steps_at_once
-    resumed = [_resumed(run, start, run.begin(start)) for start in range(run.starts)]
-    states, histories = stack([state for state, _ in resumed]), [rows for _, rows in resumed]
-    none = jnp.zeros(run.starts, jnp.int32)
+def _run_together(run: Run, report) -> list[tuple[State, Row]]:
+    """Run all starts in one batch, until the last of them has ended."""
+    steps = run.task.problem.objective.traits.steps_at_once
+    begun = [run.begin(start) for start in range(run.starts)]
+    states, histories = stack([state for state, _ in begun]), [rows for _, rows in begun]
+    no_attempts = jnp.zeros(run.starts, jnp.int32)
     while True:
         before = [member(states, start) for start in range(run.starts)]
         is_new = any(rows is None for rows in histories)
         if not is_new and (run.is_late or all(run.has_ended(state) for state in before)):
             break
-        states, new = advance_all(run.task, steps, states, run.keys, none)
+        states, new = advance_all(run.task, steps, states, run.keys, no_attempts)
         for start in range(run.starts):
             state = member(states, start)
             executed = int(state.steps) - int(before[start].steps)
-            histories[start] = _extended(histories[start], member(new, start), executed)
-            note(start, state, histories[start])
-            run.file.save(start, (state, histories[start]), int(state.steps))
+            rows = histories[start] = _extended(histories[start], member(new, start), executed)
+            report(start, state, rows)
+            run.file.save(start, (state, rows), int(state.steps))
     return [
         (member(states, start), rows) for start, rows in enumerate(histories) if rows is not None
     ]
@@ -149,21 +171,8 @@ def _failed(state: State) -> bool:
     return code != RUNNING and not RESULTS(code).is_success
 
 
-def _resumed(run: Run, start: int, begun: State) -> tuple[State, Row | None]:
-    """A start as it was saved, or as it begins; it has no history before its first steps."""
-    if not run.file.has(start):
-        return begun, None
-    shapes = jax.eval_shape(
-        lambda state, key, attempt: advance(run.task, 1, state, key, attempt)[1],
-        begun, run.keys[start], jnp.zeros((), jnp.int32),
-    )  # fmt: skip
-    empty: Any = jax.tree.map(lambda leaf: np.zeros((0, *leaf.shape[1:]), leaf.dtype), shapes)
-    state, rows = run.file.load(start, (begun, empty))
-    return state, jax.tree.map(np.asarray, rows)
-
-
 def _extended(rows: Row | None, new: Row, executed: int) -> Row:
-    """A history with the rows of the steps that were taken just now."""
+    """A history with the rows of the steps just taken."""
     taken = jax.tree.map(lambda column: np.asarray(column)[:executed], new)
     if rows is None:
         return taken
@@ -171,15 +180,109 @@ def _extended(rows: Row | None, new: Row, executed: int) -> Row:
 
 
 def _padded(rows: np.ndarray, length: int) -> np.ndarray:
-    missing = np.full((length - len(rows), *rows.shape[1:]), np.nan, _floating(rows.dtype))
-    return np.concatenate([rows.astype(missing.dtype), missing])
+    dtype = rows.dtype if rows.dtype.kind == "f" else np.result_type(float)
+    missing = np.full((length - len(rows), *rows.shape[1:]), np.nan, dtype)
+    return np.concatenate([rows.astype(dtype), missing])
 
 
-def _floating(dtype) -> Any:
-    return dtype if dtype.kind == "f" else np.result_type(float)
+def conclude(
+    task: Task, model: KernelMachine, states: State, rows: Row, key: Any, throw: bool
+) -> Selection:
+    """The outcome of a search, from the last states and the histories of all starts."""
+    objective = task.problem.objective
+    codes = _codes(task, states, rows)
+    ends = put_back(states.best.model, model)
+    values = np.asarray(states.best.value).copy()
+    usable = usable_starts(codes, values)
+    if throw and not usable.any():
+        message = RESULTS(int(codes[0])).message
+        raise FitError(f"all {len(codes)} starts failed. The first one: {message}")
+    if not objective.traits.has_value:
+        values = _compared(task, states, usable, key)
+    scores = values if task.validation is None else np.asarray(states.best.validation)
+    scores = np.where(usable & np.isfinite(scores), scores, np.inf)
+    best = int(np.lexsort((values, scores, ~usable))[0])
+    problems = ()
+    if usable[best]:
+        info = {name: np.asarray(column)[best] for name, column in rows.info.items()}
+        problems = objective.problems(member(ends, best), info, int(states.best.step[best]))
+    if problems:
+        warn_user(
+            "the end of the search should not be trusted as it is: " + ". ".join(problems),
+            objective.traits.warning,
+        )
+    x, y, weights, _ = task.problem.data
+    return Selection(
+        model=member(ends, best),
+        value=jnp.asarray(values[best]),
+        best=best,
+        models=ends,
+        values=jnp.asarray(values),
+        scores=jnp.asarray(scores),
+        results=jnp.asarray(codes),
+        history=_history(task, model, rows, states),
+        x=x,
+        y=y,
+        weights=weights,
+        problems=problems,
+    )
 
 
-def open_checkpoint(path: str | Path | None, task: Task, models: KernelMachine, keys: Any):
-    """The file of a run, known by all that decides its course: not by the limit of steps."""
-    identity = (task._replace(most=None), models, keys)
-    return Checkpoint(path, identity)
+def _codes(task: Task, states: State, rows: Row) -> np.ndarray:
+    """One result code for each start; one that was still running has met a limit of steps or time."""
+    codes, steps = np.asarray(states.code), np.asarray(states.steps)
+    late = steps < int(task.max_steps)
+    limit = np.where(late, int(RESULTS.time_limit), int(RESULTS.iteration_limit))
+    codes = np.where(codes == RUNNING, limit, codes)
+    if np.asarray(states.flat).all():
+        first = jax.tree.map(lambda leaf: jnp.asarray(leaf[0, 0]), rows.model)
+        if is_constant(task, first):
+            codes = np.full_like(codes, int(RESULTS.no_gradient))
+    return codes
+
+
+def _compared(task: Task, states: State, usable: np.ndarray, key: Any) -> np.ndarray:
+    """Values of the end points of an objective without values; NaN if nothing has to be compared."""
+    if len(usable) == 1 or task.validation is not None:
+        return np.where(usable, np.nan, np.inf)
+    objective, data = task.problem.objective, task.problem.data
+    return np.array(
+        [
+            objective.compare(member(states.best.model, start), data, key)
+            if usable[start]
+            else np.inf
+            for start in range(len(usable))
+        ]
+    )
+
+
+def _history(task: Task, model: KernelMachine, rows: Row, states: State) -> History:
+    observed = rows.value if task.problem.objective.traits.has_value else rows.magnitude
+    # a start counts its steps up to the last observation that did not fail
+    finite = np.isfinite(observed)
+    steps = np.where(finite, np.arange(1, observed.shape[1] + 1), 0).max(axis=1)
+    length = max(int(steps.max()), 1)
+    present = np.arange(observed.shape[1])[None, :] < steps[:, None]
+
+    def cut(array):
+        mask = present.reshape(present.shape + (1,) * (array.ndim - 2))
+        return jnp.asarray(np.where(mask, array, np.nan)[:, :length])
+
+    def by_name(tree):
+        leaves = map(cut, jax.tree.leaves(tree))
+        return dict(zip(free_parameters(model), leaves, strict=True))
+
+    errors = rows.standard_error
+    return History(
+        parameters=free_parameters(jax.tree.map(cut, rows.model)),
+        value=cut(rows.value),
+        gradient=by_name(rows.gradient),
+        standard_error=None if errors is None else by_name(errors),
+        gradient_norm=cut(rows.gradient_norm),
+        magnitude=cut(rows.magnitude),
+        test_error=cut(rows.test) if task.test is not None else None,
+        validation_error=cut(rows.validation) if task.validation is not None else None,
+        info={name: cut(column) for name, column in rows.info.items()},
+        steps=jnp.asarray(steps),
+        end=states.best.step,
+    )

@@ -1,4 +1,4 @@
-"""Choosing hyperparameters by minimizing an objective, from many starts."""
+"""`select`: choose hyperparameters by minimizing an objective from several starts."""
 
 import threading
 import time
@@ -15,12 +15,12 @@ from .._parameters import take_out
 from ..criteria import AbstractObjective, Data, Traits, prepare
 from ..optimizers import GreedyWalk, adaptive_rates, lbfgs
 from ..validation import as_inputs, as_targets, check_count, check_number
-from ._conclusion import conclude
+from ._checkpoint import Checkpoint
 from ._coordinates import Ranges, check_inside, draw_starts, hold_pruned, limits
 from ._engine import Task
-from ._run import Run, open_checkpoint, run_all
-from ._steppers import Limits, as_stepper
-from ._types import Selection
+from ._run import Run, conclude, run_all
+from ._selection import Selection
+from ._steppers import Problem, as_stepper
 from .stopping import (
     AbstractRule,
     GradientFallen,
@@ -57,42 +57,43 @@ def select(
 ) -> Selection:
     """Choose all hyperparameters that are not frozen by minimizing an objective from several starts.
 
-    On a CPU the starts run one by one, as many at a time as there are cores, each for as long as it
-    needs; elsewhere all in one batch. Each fit begins from the one of the step before. The same `key`
-    gives the same result.
+    On a CPU each start runs for as long as it needs, with as many at a time as there are cores; elsewhere
+    all run in one batch. Each fit starts warm, from the fit of the previous step. The same `key` gives the
+    same result.
 
     **Arguments:**
 
-    - `model`: the kernel machine to begin with; `jaxsvm.freeze` what should stay.
+    - `model`: the kernel machine to begin with; `jaxsvm.freeze` the hyperparameters that should not change.
     - `x`, `y`, `weights`: the data, as for `jaxsvm.fit`.
     - `criterion`: a member of `jaxsvm.criteria`, or another objective such as `jaxsvm.evidence.Sampled()`.
-    - `optimizer`: any of optax (make it once and pass the same object, since each new one is compiled
-      again), or `jaxsvm.optimizers.GreedyWalk` for criteria that jump. By default
-      `jaxsvm.optimizers.lbfgs()`, or `adaptive_rates()` for an objective without values.
+    - `optimizer`: an optax optimizer (create it once and reuse it: each new object is compiled again), or
+      `jaxsvm.optimizers.GreedyWalk` for criteria that jump. By default `jaxsvm.optimizers.lbfgs()`, or
+      `adaptive_rates()` for an objective without values.
     - `stop`: one or more rules of `jaxsvm.stopping`; the search ends when the first of them is met. By
       default `SmallGradient()` and `SmallChange()`, or `GradientFallen()` and `Settled()` for an objective
-      without values, and `ValidationStalled()`. An empty tuple: only the limits stop it.
-    - `restarts`: how many starts; needs a `key` if more than one.
-    - `starts`: where they are drawn. A number: the first is the model itself, in the others each
-      unconstrained leaf (the logarithm of a positive parameter) has a Gaussian of that standard
-      deviation added. A mapping such as `{"loss.C": (0.1, 10)}`: uniform between the leaves of the two
-      ends, so log-uniform for a positive parameter; what is not named stays. A model with a leading
-      axis of `restarts` on each leaf: these.
+      without values; with validation data also `ValidationStalled()`. With an empty tuple only the limits
+      end it.
+    - `restarts`: the number of starts; more than one needs a `key`.
+    - `starts`: where the starts are drawn. With a number, the first start is the model itself, and the others
+      add a Gaussian of that standard deviation to each unconstrained leaf (the logarithm of a positive
+      parameter). With a mapping such as `{"loss.C": (0.1, 10)}`, each start is uniform between the leaves of
+      the two ends, so log-uniform for a positive parameter; parameters that are not named keep their value.
+      A model whose leaves have a leading axis of length `restarts` gives the starts themselves.
     - `bounds`: a mapping such as `{"kernel.lengthscale": (0.01, 100)}` in natural units; `(0, 10)` and
-      `(0.1, inf)` bound one side. Lengthscales that `criteria.prune` has put at 1e15 stay there.
-    - `max_steps`: of each start; the first one looks at the start itself. By default 200, or 60 for the
-      sampled evidence.
-    - `seconds`: after which no step begins; every start takes its first steps all the same.
-    - `test`: data `(x, y)` whose error, that of the fit, goes into the history, with no influence.
-    - `validation`: data `(x, y)` by whose error to choose among all steps and starts, and among equal
-      errors by the criterion.
+      `(0.1, inf)` bound one side. Lengthscales that `criteria.prune` has set to 1e15 stay there.
+    - `max_steps`: the limit of steps of each start, of which the first evaluates the start itself. By default
+      200, or 60 for the sampled evidence.
+    - `seconds`: the time after which no step begins; every start still takes its first steps.
+    - `test`: data `(x, y)`; the fit's error on them is recorded in the history, without any influence.
+    - `validation`: data `(x, y)`; the error on them chooses among all steps and starts, and the criterion
+      breaks ties.
     - `checkpoint`: a file to save progress in. If it exists, the search continues from it and ends exactly
-      as it would have without the interruption. All arguments must then be the same, the optimizer's
-      numbers included, except `max_steps`, `seconds`, `progress` and `throw`; the file of another run is
+      as it would have without the interruption. All arguments must then be the same, including the settings
+      of the optimizer, except `max_steps`, `seconds`, `progress` and `throw`; the file of another run is
       refused.
     - `progress`: whether to draw a progress bar; by default if standard error is a terminal.
-    - `throw`: whether to raise if all starts fail. They do where a criterion without a gradient, such as
-      a count of errors, meets an optimizer that needs one.
+    - `throw`: whether to raise if all starts fail, for example because the criterion has no gradient (a
+      count of errors) but the optimizer needs one.
 
     **Returns:** a `Selection`: the best model, all end points, one result code and one history each.
 
@@ -108,7 +109,9 @@ def select(
     traits = criterion.traits
     max_steps = traits.default_steps if max_steps is None else max_steps
     rules = _as_rules(stop, traits, validation is not None)
-    stepper = as_stepper(_default_optimizer(traits) if optimizer is None else optimizer)
+    if optimizer is None:
+        optimizer = _LBFGS if traits.has_value else _ADAPTIVE
+    stepper = as_stepper(optimizer)
     is_random = traits.is_random or isinstance(optimizer, GreedyWalk)
     _check_starts(model, restarts, key, starts, max_steps, is_random)
     check_inside(model, bounds)
@@ -118,12 +121,14 @@ def select(
     emptied, fixed = take_out(model)
     data = Data(x, y, weights, fixed)
     task = Task(
-        objective=criterion.prepare(model, data, keys[2]),
+        problem=Problem(
+            criterion.prepare(model, data, keys[2]),
+            data,
+            *hold_pruned(emptied, *limits(emptied, bounds)),
+        ),
         stepper=stepper,
         rules=rules,
-        data=data,
-        limits=Limits(*hold_pruned(emptied, *limits(emptied, bounds))),
-        most=jnp.asarray(max_steps, jnp.int32),
+        max_steps=jnp.asarray(max_steps, jnp.int32),
         test=_as_pair(test, model, x),
         validation=_as_pair(validation, model, x),
     )
@@ -131,7 +136,8 @@ def select(
         draw_starts(model, starts, bounds, restarts, None if key is None else keys[0])
     )[0]
     start_keys = jax.random.split(keys[1], restarts)
-    file = open_checkpoint(checkpoint, task, models, start_keys)
+    # the limit of steps does not identify a run: a finished one can be continued
+    file = Checkpoint(checkpoint, (task._replace(max_steps=None), models, start_keys))
     run = Run(task, models, start_keys, max_steps, deadline, file, threading.Event())
     states, rows = run_all(run, progress)
     return conclude(task, model, states, rows, key, throw)
@@ -144,12 +150,8 @@ def _deadline(seconds: float | None) -> float | None:
     return time.monotonic() + seconds
 
 
-def _default_optimizer(traits: Traits) -> optax.GradientTransformation:
-    return _LBFGS if traits.has_value else _ADAPTIVE
-
-
 def _as_rules(stop: Any, traits: Traits, has_validation: bool) -> tuple[AbstractRule, ...]:
-    """The user's rules, or those that suit the objective, the most telling first."""
+    """The user's rules, or the defaults for the objective; the first one met gives the result code."""
     if stop is None:
         early = (ValidationStalled(),) if has_validation else ()
         if traits.has_value:
@@ -159,14 +161,14 @@ def _as_rules(stop: Any, traits: Traits, has_validation: bool) -> tuple[Abstract
     for rule in rules:
         if not isinstance(rule, AbstractRule):
             raise TypeError(
-                "`stop` must be rules of `jaxsvm.stopping`, such as `SmallGradient(1e-5)`, not "
+                "`stop` must hold rules of `jaxsvm.stopping`, such as `SmallGradient(1e-5)`, not "
                 f"{type(rule).__name__}"
             )
     return rules
 
 
 def _check_starts(model, restarts, key, starts, max_steps, is_random: bool) -> None:
-    """Raise a clear error where starts cannot be made, or counts make no sense."""
+    """Raise unless the starts can be drawn and the counts are valid."""
     if not jax.tree.leaves(model):
         raise ValueError("all hyperparameters are frozen: there is nothing to select")
     for name, count in (("restarts", restarts), ("max_steps", max_steps)):
@@ -175,11 +177,11 @@ def _check_starts(model, restarts, key, starts, max_steps, is_random: bool) -> N
         check_number("starts", starts, least=0)
     drawn = isinstance(starts, Mapping) or (restarts > 1 and not isinstance(starts, KernelMachine))
     if key is None and (drawn or is_random):
-        raise ValueError("starts, random walks and chains are drawn at random: give a `key`")
+        raise ValueError("drawing starts, random walks and chains needs a random key: pass `key`")
 
 
 def _as_pair(pair, model, x):
-    """Other data `(x, y)`, checked and in the precision of the training data; None stays None."""
+    """Test or validation data, checked and in the precision of the training data; None stays None."""
     if pair is None:
         return None
     inputs = as_inputs(pair[0])
@@ -187,6 +189,6 @@ def _as_pair(pair, model, x):
         raise ValueError(
             f"`test` and `validation` data must have {x.shape[1]} inputs, but have {inputs.shape[1]}"
         )
-    # errors can be counted on examples of one class only
+    # these data may have examples of only one class
     targets = as_targets(pair[1], inputs.shape[0], labels=model.loss.is_classifier, both=False)
     return inputs.astype(x.dtype), targets.astype(x.dtype)

@@ -1,4 +1,4 @@
-"""How a search moves: by an optimizer of optax along gradients, or by a greedy random walk."""
+"""How a search moves: with an optax optimizer along gradients, or with a greedy random walk."""
 
 import abc
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._machine import KernelMachine
 from .._parameters import free_parameters, is_positive
 from .._results import RESULTS
+from .._trees import choose
 from ..criteria import (
     AbstractCriterion,
     AbstractObjective,
@@ -25,22 +26,34 @@ from ..optimizers import GreedyWalk
 from ._coordinates import clip
 
 
-class Limits(NamedTuple):
-    """The lowest and the highest model that the bounds allow, in unconstrained leaves."""
+class Problem(NamedTuple):
+    """What a search minimizes, and where.
 
+    `low` and `high` are the lowest and the highest model within the bounds, in unconstrained leaves.
+    """
+
+    objective: AbstractObjective
+    data: Data
     low: KernelMachine
     high: KernelMachine
 
+    def evaluate(self, model: KernelMachine, memory: Any) -> Evaluation:
+        """The value of a criterion, without its gradient."""
+        criterion: Any = self.objective
+        x, y, weights, _ = self.data
+        return criterion.evaluate(self.data.complete(model), x, y, weights, memory)
+
 
 class Look(NamedTuple):
-    """An observation, where it was made, whether it can be used, and whether the stepper is done.
+    """An observation, the model at which it was made, and what the stepper says about it.
 
-    `gradient` is the part of the observed gradient that does not lead out of the bounds, zero where the
-    observation failed; NaN for a stepper without gradients.
+    `gradient` is the observed gradient without the components that lead out of the bounds, zero where the
+    observation failed, and NaN for a stepper without gradients. `is_sound` says whether the observation can
+    be used, `has_arrived` whether the stepper is done.
     """
 
     model: KernelMachine
-    seen: Observation
+    observation: Observation
     gradient: KernelMachine
     is_sound: Bool[Array, ""]
     has_arrived: Bool[Array, ""]
@@ -51,37 +64,17 @@ class AbstractStepper(eqx.Module):
 
     @abc.abstractmethod
     def check(self, objective: AbstractObjective, model: KernelMachine) -> None:
-        """Raise a clear error where the stepper cannot minimize this objective."""
+        """Raise if the stepper cannot minimize this objective."""
 
     @abc.abstractmethod
     def init(self, model: KernelMachine, key: Any) -> Any:
         """The state before the first step."""
 
     @abc.abstractmethod
-    def look(
-        self,
-        objective: AbstractObjective,
-        data: Data,
-        limits: Limits,
-        model: KernelMachine,
-        memory: Any,
-        state: Any,
-        is_first: Bool[Array, ""],
-        key: Any,
-    ) -> tuple[Look, Any]:
-        """Observe the objective at the model, or near it; the look, and the next state."""
-
-    @abc.abstractmethod
-    def move(
-        self,
-        objective: AbstractObjective,
-        data: Data,
-        limits: Limits,
-        look: Look,
-        memory: Any,
-        state: Any,
-    ) -> tuple[KernelMachine, Any]:
-        """The model to look at next, and the next state; `memory` is that before the look."""
+    def step(
+        self, problem: Problem, model: KernelMachine, memory: Any, state: Any, key: Any
+    ) -> tuple[Look, KernelMachine, Any]:
+        """Observe the objective at the model or near it; return the look, the next model and state."""
 
 
 class OptaxStepper(AbstractStepper):
@@ -90,50 +83,50 @@ class OptaxStepper(AbstractStepper):
     optimizer: optax.GradientTransformation = eqx.field(static=True)
 
     def check(self, objective, model):
-        """Any objective has a gradient."""
+        """Accept any objective: all have a gradient."""
 
     def init(self, model, key):
-        """The optimizer's own state."""
         leaves: Any = model
         return self.optimizer.init(leaves)
 
-    def look(self, objective, data, limits, model, memory, state, is_first, key):
+    def step(self, problem, model, memory, state, key):
+        look = self._look(problem, model, memory, key)
+        arguments: dict[str, Any] = {}
+        objective = problem.objective
+        if isinstance(objective, AbstractCriterion) and objective.traits.has_value:
+            arguments = {
+                "value": jnp.where(look.is_sound, look.observation.value, jnp.inf),
+                "grad": look.gradient,
+                "value_fn": lambda model: problem.evaluate(model, memory).value,
+            }
+        # wrapped here, while tracing: compiled programs are identified by the optimizer itself
+        wrapped: Any = optax.with_extra_args_support(self.optimizer)
+        updates, state = wrapped.update(look.gradient, state, model, **arguments)
+        moved = jax.tree.map(jnp.add, model, updates)
+        return look, clip(moved, problem.low, problem.high), state
+
+    def _look(self, problem: Problem, model: KernelMachine, memory, key) -> Look:
         """Value and gradient at the model."""
-        seen = objective.observe(model, data, memory, key)
-        flat, _ = ravel_pytree(seen.gradient)
-        sound = is_usable(seen.result) & jnp.all(jnp.isfinite(flat))
-        if objective.traits.has_value:
-            sound &= jnp.isfinite(seen.value)
-        # a component that leads out of the bounds does not count
+        observation = problem.objective.observe(model, problem.data, memory, key)
+        flat, _ = ravel_pytree(observation.gradient)
+        sound = is_usable(observation.result) & jnp.all(jnp.isfinite(flat))
+        if problem.objective.traits.has_value:
+            sound &= jnp.isfinite(observation.value)
+        # drop components that lead out of the bounds
         gradient = jax.tree.map(
             lambda g, leaf, low, high: jnp.where(
                 ((leaf <= low) & (g > 0)) | ((leaf >= high) & (g < 0)) | ~sound, 0.0, g
             ),
-            seen.gradient,
+            observation.gradient,
             model,
-            limits.low,
-            limits.high,
+            problem.low,
+            problem.high,
         )
-        return Look(model, seen, gradient, sound, jnp.asarray(False)), state
-
-    def move(self, objective, data, limits, look, memory, state):
-        """Follow the optimizer's update, within the bounds."""
-        arguments: dict[str, Any] = {}
-        if isinstance(objective, AbstractCriterion) and objective.traits.has_value:
-            arguments = {
-                "value": jnp.where(look.is_sound, look.seen.value, jnp.inf),
-                "grad": look.gradient,
-                "value_fn": lambda model: evaluate(objective, model, data, memory).value,
-            }
-        # wrapped here, while tracing: the optimizer itself is what a compiled program is known by
-        wrapped: Any = optax.with_extra_args_support(self.optimizer)
-        updates, state = wrapped.update(look.gradient, state, look.model, **arguments)
-        moved = jax.tree.map(jnp.add, look.model, updates)
-        return clip(moved, limits.low, limits.high), state
+        return Look(model, observation, gradient, sound, jnp.asarray(False))
 
 
 class WalkState(NamedTuple):
-    """The random walk: the current value, one step size for each coordinate, and the key."""
+    """The random walk: the current value (infinite at first), a step size per coordinate, and the key."""
 
     value: Float[Array, ""]
     result: Int[Array, ""]
@@ -147,11 +140,10 @@ class WalkStepper(AbstractStepper):
     walk: GreedyWalk
 
     def check(self, objective, model):
-        """The walk compares values; `linear` names positive parameters."""
         if not objective.traits.has_value:
             raise ValueError(
-                "`GreedyWalk` compares values, but this objective has gradients alone: choose an optimizer "
-                "of optax"
+                "`GreedyWalk` compares values, but this objective has only gradients: use an optax "
+                "optimizer"
             )
         names = list(free_parameters(model))
         for name in self.walk.linear:
@@ -161,51 +153,49 @@ class WalkStepper(AbstractStepper):
                 )
             if not is_positive(model, name):
                 raise ValueError(
-                    f"`{name}` is not a positive parameter, which steps could be linear in"
+                    f"`linear` names `{name}`, which is not a positive parameter: its steps are always "
+                    "in natural units"
                 )
 
     def init(self, model, key):
-        """No value so far, and all step sizes at their first."""
         flat, _ = ravel_pytree(model)
         sizes = jnp.full(flat.shape, self.walk.step, flat.dtype)
         infinity = jnp.asarray(jnp.inf, flat.dtype)
         return WalkState(infinity, jnp.zeros((), jnp.int32), sizes, key)
 
-    def look(self, objective, data, limits, model, memory, state, is_first, key):
-        """One round through all coordinates; first of all a look at the start."""
+    def step(self, problem, model, memory, state, key):
         point, unravel = ravel_pytree(model)
-        ends = [ravel_pytree(tree)[0] for tree in limits]
+        ends = [ravel_pytree(tree)[0] for tree in (problem.low, problem.high)]
         linear = ravel_pytree(self._linear(model))[0]
 
-        def value_at(point, memory):
-            return evaluate(objective, unravel(point), data, memory)
+        def evaluate(point, memory):
+            return problem.evaluate(unravel(point), memory)
 
         def try_coordinate(carry, index):
-            return self._try(value_at, ends, linear, carry, index), None
+            return self._try(evaluate, ends, linear, carry, index), None
 
         def look_at_start():
-            seen = value_at(point, memory)
-            sound = is_usable(seen.result) & jnp.isfinite(seen.value)
-            value = jnp.where(sound, seen.value, jnp.inf)
-            return point, seen.memory, state._replace(value=value, result=seen.result)
+            outcome = evaluate(point, memory)
+            sound = is_usable(outcome.result) & jnp.isfinite(outcome.value)
+            value = jnp.where(sound, outcome.value, jnp.inf)
+            return point, outcome.memory, state._replace(value=value, result=outcome.result)
 
         def go_round():
             carry = (point, memory, state)
             return jax.lax.scan(try_coordinate, carry, jnp.arange(point.shape[0]))[0]
 
+        # a start without a finite value ends at once, so only the first step sees an infinite one
+        is_first = jnp.isposinf(state.value)
         moved, memory, state = jax.lax.cond(is_first, look_at_start, go_round)
         sound = jnp.isfinite(state.value)
         result = jnp.where(sound, state.result, RESULTS.nonfinite)
-        nothing = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), model)
+        no_gradient = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), model)
         arrived = sound & (jnp.max(state.sizes, initial=0.0) < self.walk.step_tolerance)
-        seen = Observation(state.value, nothing, None, result, memory, {})
-        return Look(unravel(moved), seen, nothing, sound, arrived), state
+        observation = Observation(state.value, no_gradient, None, result, memory, {})
+        moved = unravel(moved)
+        return Look(moved, observation, no_gradient, sound, arrived), moved, state
 
-    def move(self, objective, data, limits, look, memory, state):
-        """The walk has moved already."""
-        return look.model, state
-
-    def _try(self, value_at, ends, linear, carry, index):
+    def _try(self, evaluate, ends, linear, carry, index):
         """A Gaussian step along one coordinate, kept if and only if the value gets lower."""
         point, memory, (value, result, sizes, key) = carry
         low, high = ends
@@ -218,13 +208,13 @@ class WalkStepper(AbstractStepper):
         new = jnp.where(linear[index] > 0, straight, old + step)
         allowed &= (new >= low[index]) & (new <= high[index])
         trial = point.at[index].set(jnp.where(allowed, new, old))
-        seen = value_at(trial, memory)
-        better = allowed & is_usable(seen.result) & (seen.value < value)
+        outcome = evaluate(trial, memory)
+        better = allowed & is_usable(outcome.result) & (outcome.value < value)
         factor = self.walk.factor
         sizes = sizes.at[index].multiply(jnp.where(better, factor, 1 / factor))
-        point, value, result, memory = jax.tree.map(
-            lambda a, b: jnp.where(better, a, b),
-            (trial, seen.value, seen.result, seen.memory),
+        point, value, result, memory = choose(
+            better,
+            (trial, outcome.value, outcome.result, outcome.memory),
             (point, value, result, memory),
         )
         return point, memory, WalkState(value, result, sizes, key)
@@ -239,17 +229,12 @@ class WalkStepper(AbstractStepper):
         return structure.unflatten(marks)
 
 
-def evaluate(objective: Any, model: KernelMachine, data: Data, memory: Any) -> Evaluation:
-    """The value of a criterion, without its gradient."""
-    return objective.evaluate(data.complete(model), data.x, data.y, data.weights, memory)
-
-
 def as_stepper(optimizer: Any) -> AbstractStepper:
-    """The stepper of an optimizer, or a clear error."""
+    """The stepper of an optimizer; raise if it is neither of optax nor a `GreedyWalk`."""
     if isinstance(optimizer, GreedyWalk):
         return WalkStepper(optimizer)
     if isinstance(optimizer, optax.GradientTransformation):
         return OptaxStepper(optimizer)
     raise TypeError(
-        f"`optimizer` must be one of optax or a `GreedyWalk`, not {type(optimizer).__name__}"
+        f"`optimizer` must be an optax optimizer or a `GreedyWalk`, not {type(optimizer).__name__}"
     )

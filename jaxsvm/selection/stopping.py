@@ -1,4 +1,4 @@
-"""When a search ends: rules that can be combined, passed to `jaxsvm.select` as `stop=`."""
+"""Rules that end a search, passed to `jaxsvm.select` as `stop=`; several can be combined."""
 
 import abc
 from typing import Any, ClassVar, NamedTuple
@@ -11,15 +11,15 @@ from .._results import RESULTS
 from ..validation import check_count, check_number
 
 
-class Seen(NamedTuple):
-    """What a rule sees of a step.
+class Step(NamedTuple):
+    """One step of a search, as the rules see it.
 
-    `value` of the objective (NaN where it is not known, infinite where the observation failed);
-    `gradient_norm`, the largest component of the gradient that does not lead out of the bounds;
-    `magnitude`, the mean magnitude of its components with what noise adds taken off; `move`, the largest
-    change of an unconstrained leaf in this step; `validation`, the error on validation data (NaN without
-    them); `is_lowest`, whether no step before had a lower value; `is_sound`, whether the observation can
-    be used.
+    `value` is the objective (NaN if it is not known, infinite if the observation failed); `gradient_norm`
+    the largest component of the gradient that does not lead out of the bounds; `magnitude` the mean
+    magnitude of its components, less the part that is due to noise; `move` the largest change of an
+    unconstrained leaf in this step; `validation` the error on the validation data (NaN without them).
+    `is_lowest` says whether no earlier step had a lower value, `is_sound` whether the observation can be
+    used.
     """
 
     value: Float[Array, ""]
@@ -40,16 +40,16 @@ class AbstractRule(eqx.Module):
     def init(self, dtype: Any) -> Any:
         """The memory of the rule before the first step.
 
-        **Arguments:** `dtype`, of the numbers that it will see.
+        **Arguments:** `dtype`, of the numbers in each `Step`.
 
         **Returns:** a pytree of arrays.
         """
 
     @abc.abstractmethod
-    def update(self, memory: Any, seen: Seen) -> tuple[Any, Bool[Array, ""]]:
-        """Look at a step.
+    def update(self, memory: Any, step: Step) -> tuple[Any, Bool[Array, ""]]:
+        """Decide whether the search ends after a step.
 
-        **Arguments:** `memory`, of the steps before; `seen`, what there is to see.
+        **Arguments:** `memory`, of the previous steps; `step`, the present one.
 
         **Returns:** the memory for the next step, and whether the search should end.
         """
@@ -68,13 +68,11 @@ class SmallGradient(AbstractRule):
         check_number("tolerance", self.tolerance, least=0)
 
     def init(self, dtype):
-        """Nothing."""
         return ()
 
-    def update(self, memory, seen):
-        """Whether the gradient is small at the lowest value so far."""
-        small = seen.gradient_norm <= self.tolerance * jnp.maximum(1.0, jnp.abs(seen.value))
-        return memory, seen.is_sound & seen.is_lowest & small
+    def update(self, memory, step):
+        small = step.gradient_norm <= self.tolerance * jnp.maximum(1.0, jnp.abs(step.value))
+        return memory, step.is_sound & step.is_lowest & small
 
 
 class _Stalled(NamedTuple):
@@ -85,7 +83,8 @@ class _Stalled(NamedTuple):
 class SmallChange(AbstractRule):
     """End when the value no longer falls by more than `tolerance * max(1, |value|)`.
 
-    **Arguments:** `tolerance`, zero or positive; `patience`, the number of steps in a row.
+    **Arguments:** `tolerance`, zero or positive; `patience`, the number of consecutive steps without such a
+    fall.
     """
 
     code: ClassVar[RESULTS] = RESULTS.small_change
@@ -97,14 +96,12 @@ class SmallChange(AbstractRule):
         check_count("patience", self.patience)
 
     def init(self, dtype):
-        """No value so far."""
         return _Stalled(jnp.asarray(jnp.inf, dtype), jnp.zeros((), jnp.int32))
 
-    def update(self, memory, seen):
-        """Whether the value has stalled."""
-        slack = self.tolerance * jnp.maximum(1.0, jnp.abs(seen.value))
-        progress = seen.value < memory.reference - slack
-        reference = jnp.where(progress, seen.value, memory.reference)
+    def update(self, memory, step):
+        slack = self.tolerance * jnp.maximum(1.0, jnp.abs(step.value))
+        progress = step.value < memory.reference - slack
+        reference = jnp.where(progress, step.value, memory.reference)
         steps = jnp.where(progress, 0, memory.steps + 1)
         return _Stalled(reference, steps), steps >= self.patience
 
@@ -112,7 +109,7 @@ class SmallChange(AbstractRule):
 class ValidationStalled(AbstractRule):
     """End when the error on the validation data no longer falls.
 
-    **Arguments:** `patience`, the number of steps in a row.
+    **Arguments:** `patience`, the number of consecutive steps without a fall.
     """
 
     code: ClassVar[RESULTS] = RESULTS.stopped_early
@@ -122,14 +119,12 @@ class ValidationStalled(AbstractRule):
         check_count("patience", self.patience)
 
     def init(self, dtype):
-        """No error so far."""
         return _Stalled(jnp.asarray(jnp.inf, dtype), jnp.zeros((), jnp.int32))
 
-    def update(self, memory, seen):
-        """Whether the error has stalled; it has not where there are no validation data."""
-        better = seen.validation < memory.reference
-        reference = jnp.where(better, seen.validation, memory.reference)
-        steps = jnp.where(better | jnp.isnan(seen.validation), 0, memory.steps + 1)
+    def update(self, memory, step):
+        better = step.validation < memory.reference
+        reference = jnp.where(better, step.validation, memory.reference)
+        steps = jnp.where(better | jnp.isnan(step.validation), 0, memory.steps + 1)
         return _Stalled(reference, steps), steps >= self.patience
 
 
@@ -146,21 +141,19 @@ class GradientFallen(AbstractRule):
         check_number("share", self.share, above=0, below=1)
 
     def init(self, dtype):
-        """No peak so far."""
         return jnp.zeros((), dtype)
 
-    def update(self, memory, seen):
-        """Whether the magnitude is small compared with its peak."""
-        peak = jnp.maximum(memory, jnp.where(seen.is_sound, seen.magnitude, 0.0))
-        return peak, seen.magnitude <= self.share * peak
+    def update(self, memory, step):
+        peak = jnp.maximum(memory, jnp.where(step.is_sound, step.magnitude, 0.0))
+        return peak, step.magnitude <= self.share * peak
 
 
 class Settled(AbstractRule):
     """End when no unconstrained hyperparameter has moved by more than `share` for several steps.
 
-    For a positive hyperparameter, whose logarithm is searched, this is a relative change.
+    For a positive hyperparameter the leaf is its logarithm, so `share` is a relative change.
 
-    **Arguments:** `share`, between zero and one; `steps`, the number of steps in a row.
+    **Arguments:** `share`, between zero and one; `steps`, the number of consecutive steps.
     """
 
     code: ClassVar[RESULTS] = RESULTS.settled
@@ -172,11 +165,9 @@ class Settled(AbstractRule):
         check_count("steps", self.steps)
 
     def init(self, dtype):
-        """No quiet step so far."""
         return jnp.zeros((), jnp.int32)
 
-    def update(self, memory, seen):
-        """Whether this and the last steps were small."""
-        quiet = seen.is_sound & (seen.move < self.share)
+    def update(self, memory, step):
+        quiet = step.is_sound & (step.move < self.share)
         still = jnp.where(quiet, memory + 1, 0)
         return still, still >= self.steps

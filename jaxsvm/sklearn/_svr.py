@@ -12,6 +12,7 @@ from .. import regression
 from .._fit import fit
 from .._machine import KernelMachine
 from .._parameters import free_parameters, freeze, frozen, parameters
+from .._trees import stack
 from ..criteria import LaplaceEvidence, linear_response
 from ..gram import exact_gram
 from ..kernels import AbstractKernel, Constant
@@ -20,7 +21,7 @@ from ..optimizers import lbfgs
 from ..posteriors import LaplacePosterior, laplace
 from ..regression import center_and_scale
 from ..runtime import jit
-from ..selection import Selection, select, stack
+from ..selection import Selection, select
 from ..selection.stopping import SmallChange, SmallGradient
 from ._base import AbstractEstimator, relevances, required
 from ._binary import KERNELS, one_lengthscale_each

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._results import RESULTS
+from .._trees import choose
 from ._optimality import (
     Verdict,
     judge_smooth,
@@ -16,7 +17,7 @@ from ._optimality import (
     sharp_rounding_errors,
     weighted_curvatures,
 )
-from ._point import Point, choose
+from ._point import Point
 from ._types import Options, Problem, Solution, Start
 
 _STALL_LIMIT = 60  # steps without progress

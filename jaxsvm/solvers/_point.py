@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
@@ -13,8 +11,3 @@ class Point(NamedTuple):
     beta: Float[Array, " n"]
     offset: Float[Array, ""]
     latent: Float[Array, " n"]
-
-
-def choose(condition, yes, no):
-    """One of two pytrees of arrays."""
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)

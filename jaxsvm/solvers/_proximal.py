@@ -25,6 +25,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._results import RESULTS
+from .._trees import choose
 from ..losses import AbstractPiecewise
 from ._box import Box, balanced, box_of, is_free, next_step, to_new_bounds
 from ._coordinate import coordinate_descent
@@ -34,7 +35,7 @@ from ._optimality import (
     judge_piecewise,
     sharp_rounding_errors,
 )
-from ._point import Point, choose
+from ._point import Point
 from ._semismooth import Stage, direction, respond, search
 from ._types import Options, Problem, Solution, Start
 

@@ -236,7 +236,7 @@ def test_bad_input_is_refused():
         stopping.GradientFallen(1.5)
     with pytest.raises(TypeError, match=r"`approximation` must be `jaxsvm.Exact\(\)`"):
         evidence_ascent(MODEL, X, Y, key=KEY, approximation=20)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="compares values, but this objective has gradients alone"):
+    with pytest.raises(ValueError, match="compares values, but this objective has only gradients"):
         evidence_ascent(MODEL, X, Y, key=KEY, optimizer=jsvm.optimizers.GreedyWalk())
     with pytest.raises(TypeError, match="must be one of optax"):
         evidence_ascent(MODEL, X, Y, key=KEY, optimizer="adam")  # pyright: ignore[reportArgumentType]

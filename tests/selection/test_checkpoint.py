@@ -99,3 +99,31 @@ def test_files_of_other_runs_are_refused(tmp_path):
     np.testing.assert_array_equal(again.load(0, (jnp.zeros(3),)), [[0, 1, 2]])
     with pytest.raises(ValueError, match="another model, data, key or settings"):
         Checkpoint(file, (1, optax.sgd(0.5)))
+
+
+@pytest.mark.parametrize("optimizer", [None, jsvm.optimizers.GreedyWalk()])
+def test_a_resumed_start_computes_no_first_state(tmp_path, monkeypatch, optimizer):
+    """Its saved state is loaded; only the structure of a first state is traced."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(12, 2))
+    y = np.where(np.arange(12) % 2 == 0, 1.0, -1.0)
+    model = jsvm.KernelMachine(jsvm.kernels.RBF(1.0), jsvm.losses.LeastSquares(1.0), offset=True)
+    begin, traced = jsvm.selection._run.begin, []
+
+    def watched(task, model, key):
+        traced.append(isinstance(key, jax.core.Tracer))
+        return begin(task, model, key)
+
+    def run(max_steps, file):
+        return jsvm.select(
+            model, x, y, jsvm.criteria.PRESS(), optimizer=optimizer, key=jax.random.key(1),
+            restarts=2, max_steps=max_steps, checkpoint=file, stop=(),
+        )  # fmt: skip
+
+    monkeypatch.setattr(jsvm.selection._run, "begin", watched)
+    run(10, tmp_path / "run.jaxsvm")
+    assert traced == [False, False]
+    resumed = run(20, tmp_path / "run.jaxsvm")
+    assert traced == [False, False, True, True]
+    whole = run(20, None)
+    np.testing.assert_array_equal(resumed.history.value, whole.history.value)

@@ -315,9 +315,9 @@ def test_bad_input():
     model = machine()
     with pytest.raises(TypeError, match=r"jaxsvm.criteria"):
         jsvm.select(model, X, Y, lambda m, x, y: 0.0)
-    with pytest.raises(ValueError, match="give a `key`"):
+    with pytest.raises(ValueError, match="pass `key`"):
         jsvm.select(model, X, Y, PRESS, restarts=3)
-    with pytest.raises(ValueError, match="give a `key`"):
+    with pytest.raises(ValueError, match="pass `key`"):
         jsvm.select(model, X, Y, PRESS, optimizer=GreedyWalk())
     with pytest.raises(ValueError, match=r"`loss.C` = 1.0 is out of its bounds"):
         jsvm.select(model, X, Y, PRESS, bounds={"loss.C": (2.0, 3.0)})
@@ -334,7 +334,7 @@ def test_bad_input():
         jsvm.select(jsvm.freeze(model, "kernel", "loss"), X, Y, PRESS)
     with pytest.raises(ValueError, match="`restarts` must be a positive integer"):
         jsvm.select(model, X, Y, PRESS, restarts=0)
-    with pytest.raises(ValueError, match="leading axis of 3"):
+    with pytest.raises(ValueError, match="leading axis of length 3"):
         jsvm.select(model, X, Y, PRESS, restarts=3, starts=model)
     two = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf + 1.0]), model)
     with pytest.raises(
@@ -344,7 +344,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match=r"`starts` has kernel.lengthscale \(frozen\)"):
         other = jsvm.freeze(model, "kernel.lengthscale")
         jsvm.select(model, X, Y, PRESS, restarts=2, starts=other)
-    with pytest.raises(ValueError, match=r"another value of `kernel.variance`"):
+    with pytest.raises(ValueError, match=r"different values of `kernel.variance`"):
         other = jsvm.replace(two, {"kernel.variance": 3.0})
         jsvm.select(model, X, Y, PRESS, restarts=2, starts=other)
     with pytest.raises(ValueError, match="must have 3 inputs"):

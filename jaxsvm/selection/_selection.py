@@ -1,9 +1,8 @@
-"""What a selection gives back."""
+"""The outcome of a search: `Selection` and its `History`."""
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -12,27 +11,30 @@ from .._fit import Fit, fit
 from .._machine import KernelMachine
 from .._parameters import listed_parameters, replace
 from .._results import RESULTS, FitError
+from .._trees import member
 from ..criteria import AbstractCriterion
 from ..posteriors import Ensemble
 
+Weighting = Literal["equal", "criterion"]
+
 
 class History(eqx.Module):
-    """What happened at each step of each start, the start itself first; NaN after it has ended.
+    """Every step of every start, beginning with the start itself; NaN after a start has ended.
 
-    All of shape (restarts, steps, ...):
+    All have the shape (restarts, steps, ...):
 
     - `parameters`: by name, in natural units.
-    - `value`: of the objective; NaN where it is not known.
+    - `value`: of the objective; NaN if it is not known.
     - `gradient`, `standard_error`: of the objective, by name, with respect to the unconstrained leaves
-      (logarithms of positive parameters); the second is None for a gradient without noise. All NaN for a
+      (logarithms of positive parameters). The second is None for a gradient without noise. All NaN for a
       method without gradients.
     - `gradient_norm`: the largest component that does not lead out of the bounds.
-    - `magnitude`: the mean magnitude of the components, with what noise adds taken off.
+    - `magnitude`: the mean magnitude of the components, less the part that is due to noise.
     - `test_error`, `validation_error`: shares of wrong labels, or mean squared errors of a regression; None
-      where no such data were given.
-    - `info`: more numbers of the objective, by name, such as the acceptance of its chains.
+      without such data.
+    - `info`: further numbers of the objective, by name, such as the acceptance of its chains.
 
-    `steps` counts those of each start; `end` is the number of the step whose model became its end point.
+    `steps` is the number of steps of each start, `end` the number of the step that found its end point.
     """
 
     parameters: dict[str, Float[Array, "restarts steps ..."]]
@@ -51,13 +53,12 @@ class History(eqx.Module):
 class Selection(eqx.Module):
     """The outcome of `jaxsvm.select`.
 
-    `model` is the best one and `value` its objective; `best` the number of its start. `models` holds the
-    end points of all starts (stacked: the leading axis of each leaf counts them), `values` their
-    objectives, `results` their codes of `jaxsvm.RESULTS`, `history` what happened on the way. A value is NaN
-    where the objective has none: that of the sampled evidence is estimated only to compare several starts.
-    `scores` are what the starts were compared by, validation errors or values, infinite for a start that
-    failed. `x`, `y` and `weights` are the data. `problems` say what is wrong with the best start, and what to
-    do about it.
+    `model` is the best model, `value` its objective, `best` the number of its start. `models` holds the end
+    points of all starts, stacked along the leading axis of each leaf; `values` are their objectives,
+    `results` their codes of `jaxsvm.RESULTS`, `history` all their steps. A value is NaN if the objective has
+    none: the sampled evidence is estimated only to compare several starts. `scores` are the numbers that
+    ranked the starts, validation errors or values; infinite for a start that failed. `x`, `y` and `weights`
+    are the data. `problems` say what is wrong with the best start and what to do about it.
     """
 
     model: KernelMachine
@@ -80,14 +81,14 @@ class Selection(eqx.Module):
 
     @property
     def usable(self) -> np.ndarray:
-        """Which starts ended with fits or chains that hold, and a finite value where it is known."""
+        """Which starts ended without a failure, and with a value that is finite or unknown."""
         return usable_starts(self.results, self.values)
 
     def fit(self, **options: Any) -> Fit:
         """Fit the best model to the data of the selection: its MAP solution, whatever the criterion.
 
-        After a criterion of `jaxsvm.gp` the posterior is made by the function of its method, such as
-        `gp.mean_field(found.model, x, y)`.
+        After a criterion of `jaxsvm.gp`, use the function of its method for the posterior, such as
+        `gp.mean_field(best.model, x, y)`.
 
         **Arguments:** `options`, as for `jaxsvm.fit`.
 
@@ -96,18 +97,18 @@ class Selection(eqx.Module):
         return fit(self.model, self.x, self.y, weights=self.weights, **options)
 
     def along(self, criterion: AbstractCriterion, start: int | None = None) -> np.ndarray:
-        """Another criterion at each step of a start, such as `GACV` where the evidence was minimized.
+        """Another criterion at each step of a start, such as `GACV` after the evidence was minimized.
 
-        **Arguments:** `criterion`, one that is defined for the model; `start`, the number of the start, by
-        default the best one.
+        **Arguments:** `criterion`, defined for the model; `start`, the number of the start, by default the
+        best one.
 
-        **Returns:** one value for each step, NaN where it cannot be evaluated.
+        **Returns:** one value for each step, NaN if it cannot be evaluated.
 
         **Example:**
 
         >>> machine = jsvm.KernelMachine(kernel, jsvm.losses.LeastSquares(C=1.0), offset=True)
-        >>> found = jsvm.select(machine, x, y, jsvm.criteria.PRESS(), max_steps=5)
-        >>> found.along(jsvm.criteria.LeaveOneOut("squared")).shape
+        >>> best = jsvm.select(machine, x, y, jsvm.criteria.PRESS(), max_steps=5)
+        >>> best.along(jsvm.criteria.LeaveOneOut("squared")).shape
         (5,)
         """
         start = self.best if start is None else start
@@ -121,19 +122,19 @@ class Selection(eqx.Module):
             values.append(float(value))
         return np.array(values)
 
-    def ensemble(self, weighting: str = "equal") -> Ensemble:
-        """The fits of all end points that can be used, as one predictor.
+    def ensemble(self, weighting: Weighting = "equal") -> Ensemble:
+        """The fits of all usable end points, combined into one predictor.
 
         **Arguments:** `weighting`, `"equal"`, or `"criterion"` for weights proportional to
         `exp(-criterion)`, which for `LaplaceEvidence` are posterior probabilities of the end points.
 
         **Returns:** an `Ensemble`, which predicts like a `Fit`.
         """
-        if weighting not in ("equal", "criterion"):
-            raise ValueError(f'`weighting` must be "equal" or "criterion", not {weighting!r}')
+        if weighting not in get_args(Weighting):
+            raise ValueError(f"`weighting` must be one of {get_args(Weighting)}, not {weighting!r}")
         if weighting == "criterion" and np.isnan(self.values).any():
             raise ValueError(
-                "the values of the end points are not known, so they cannot weigh them: take "
+                "the end points cannot be weighted, because their values are not known: use "
                 '`weighting="equal"`, or search from several starts'
             )
         members, values = [], []
@@ -144,9 +145,7 @@ class Selection(eqx.Module):
                 members.append(fitted)
                 values.append(float(self.values[start]))
         if not members:
-            raise FitError(
-                "no start ended with a fit that can be used: there is nothing to combine"
-            )
+            raise FitError("no start ended with a usable fit: there is nothing to combine")
         shares = (
             np.exp(min(values) - np.array(values))
             if weighting == "criterion"
@@ -171,29 +170,9 @@ class Selection(eqx.Module):
 
 
 def usable_starts(codes: Any, values: Any) -> np.ndarray:
-    """Which end points can be used: a limit of steps or time is no failure, a value may be unknown."""
+    """Which end points can be used: reaching a limit is not a failure, and a value may be unknown."""
     results = [RESULTS(int(code)) for code in np.asarray(codes)]
     limits = (RESULTS.iteration_limit, RESULTS.time_limit)
     sound = [code.is_success or code in limits for code in results]
     values = np.asarray(values)
     return np.array(sound) & (np.isfinite(values) | np.isnan(values))
-
-
-def stack(trees: Any) -> Any:
-    """Several pytrees as one, along a new leading axis of their leaves.
-
-    **Arguments:** `trees`, of the same structure.
-
-    **Returns:** a pytree.
-    """
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
-
-
-def member(batch: Any, index: int) -> Any:
-    """One of several pytrees that are stacked along the leading axis of their leaves.
-
-    **Arguments:** `batch`, the stacked pytree; `index`, which one.
-
-    **Returns:** a pytree.
-    """
-    return jax.tree.map(lambda leaf: leaf[index], batch)
