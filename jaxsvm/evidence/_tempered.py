@@ -126,14 +126,13 @@ class _Run(NamedTuple):
 def temper(setup: Setup, method: TemperedSMC, key, progress: bool | None) -> Estimate:
     """`ln Z(1)` by sequential Monte Carlo."""
     wall_key, run_key = jax.random.split(key)
-    whitening, wall = _begin(setup, method, wall_key)
-    bar = Progress(method.runs, "log evidence", progress)
     runs = []
-    for number in range(method.runs):
-        run = _run(setup, whitening, wall, method, jax.random.fold_in(run_key, number))
-        runs.append(jax.tree.map(np.asarray, (run.steps, run.log_step, run.records)))
-        bar.update(number + 1, f"{int(run.steps)} temperatures")
-    bar.close()
+    with Progress(method.runs, "log evidence", progress) as bar:
+        whitening, wall = _begin(setup, method, wall_key)
+        for number in range(method.runs):
+            run = _run(setup, whitening, wall, method, jax.random.fold_in(run_key, number))
+            runs.append(jax.tree.map(np.asarray, (run.steps, run.log_step, run.records)))
+            bar.update(number + 1, f"{int(run.steps)} temperatures")
     return _summarize(method, runs, bool(wall), float(whitening.error), setup.y.dtype)
 
 

@@ -130,16 +130,15 @@ def integrate(setup: Setup, method: Thermodynamic, key, progress: bool | None) -
         )
     temperatures = jnp.asarray(method.ladder[1:], setup.y.dtype)
     length = _length_of_piece(method.temperatures)
-    bar = Progress(method.temperatures, "log evidence", progress)
     before, pieces = temperatures[0], []
-    for first in range(0, method.temperatures, length):
-        piece = temperatures[first : first + length]
-        keys = jax.random.split(jax.random.fold_in(ladder_key, first), length)
-        chains, records = _climb(setup, whitening, method, chains, before, piece, keys)
-        before = piece[-1]
-        pieces.append(jax.tree.map(np.asarray, records))
-        bar.update(first + length, f"acceptance {pieces[-1].acceptance[-1]:.2f}")
-    bar.close()
+    with Progress(method.temperatures, "log evidence", progress) as bar:
+        for first in range(0, method.temperatures, length):
+            piece = temperatures[first : first + length]
+            keys = jax.random.split(jax.random.fold_in(ladder_key, first), length)
+            chains, records = _climb(setup, whitening, method, chains, before, piece, keys)
+            before = piece[-1]
+            pieces.append(jax.tree.map(np.asarray, records))
+            bar.update(first + length, f"acceptance {pieces[-1].acceptance[-1]:.2f}")
     records = jax.tree.map(lambda *leaves: np.concatenate(leaves), *pieces)
     # sums of many numbers are done in double precision, whatever that of the chains
     loss = np.concatenate([prior_loss[None], records.loss]).astype(np.float64)

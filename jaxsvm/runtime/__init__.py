@@ -1,4 +1,4 @@
-"""How computations run: compiled programs, threads, forked processes, progress and warnings.
+"""How computations run: compiled programs, threads, forked processes, progress, log and warnings.
 
 This package is for contributors: the other packages of jaxsvm are built on it, and it may change between
 versions without notice.
@@ -14,4 +14,5 @@ from ._programs import jit as jit
 from ._programs import make_room as make_room
 from ._programs import programs_of as programs_of
 from ._reporting import Progress as Progress
+from ._reporting import logger as logger
 from ._reporting import warn_user as warn_user

@@ -23,6 +23,7 @@ import jax.core
 import numpy as np
 
 from ._parallel import require_own_process
+from ._reporting import announce_compilation, logger
 
 _MAPS = Path("/proc/self/maps")
 _LIMIT = Path("/proc/sys/vm/max_map_count")
@@ -153,6 +154,7 @@ def _jitted(
         return found
     if not is_traced(*arrays):  # a traced call becomes part of another program
         make_room()
+        announce_compilation(function.__name__)
 
     @functools.wraps(run)  # a new function: JAX keeps the programs of each function together
     def own(*args, **kwargs):
@@ -188,6 +190,7 @@ def make_room() -> None:
             gc.collect()
         _return_memory()
         _left = count_maps()
+        logger.info("dropped compiled programs: %d of %d memory maps are left", _left, limit)
     finally:
         _ROOM.release()
 

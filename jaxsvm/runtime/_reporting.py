@@ -1,47 +1,128 @@
-"""What users see while the library works: progress, and warnings that point at their own line.
+"""What users see while the library works: progress, log records, and warnings that point at their line.
 
-The host draws progress, never a traced loop.
+The host draws progress, never a traced loop. Log records go to the logger `jaxsvm`, which is silent unless
+the user gives it a handler: `logging.basicConfig(level=logging.INFO)` shows when long work begins and ends,
+`DEBUG` each look at it and each compilation as well.
 """
 
+import logging
 import sys
+import threading
 import time
 import warnings
+from contextvars import ContextVar
+from typing import Any, Self
+
+import jax.monitoring
+
+logger = logging.getLogger("jaxsvm")
+logger.addHandler(logging.NullHandler())
+
+_COMPILED = "/jax/core/compile/backend_compile_duration"  # the name of JAX's event
+_progress: ContextVar["Progress | None"] = ContextVar("progress", default=None)  # the bar drawn now
+_compiling: ContextVar[str | None] = ContextVar("compiling", default=None)  # the name of a program
 
 
 class Progress:
-    """A line on the terminal: how much is done, how long it took, and a word about how it goes.
+    """A context in which long work shows a progress bar on standard error, and logs how it goes.
 
-    **Arguments:** `total`, what counts as all; `label`, before the bar; `shown`, whether to draw it, None
-    for wherever standard error is a terminal.
+    **Arguments:** `total`, the number of steps; `label`, before the bar; `shown`, whether to draw the bar,
+    None to draw it if standard error is a terminal.
     """
 
     def __init__(self, total: int, label: str, shown: bool | None = None):
         self._total = max(total, 1)
         self._label = label
         self._shown = sys.stderr.isatty() if shown is None else shown
+        self._lock = threading.Lock()
         self._begin = time.monotonic()
+        self._done: float = 0
+        self._note = ""
         self._last = ""
+
+    def __enter__(self) -> Self:
+        logger.info("%s: started", self._label)
+        if self._shown:
+            self._token = _progress.set(self)
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: Any) -> None:
+        end = "finished" if error is None else "stopped"
+        seconds = time.monotonic() - self._begin
+        logger.info("%s: %s after %.1f s, %s", self._label, end, seconds, self._note)
+        if self._shown:
+            _progress.reset(self._token)
+            if self._last:
+                sys.stderr.write("\n")
+                sys.stderr.flush()
 
     def update(self, done: float, note: str = "") -> None:
         """Draw the bar again.
 
-        **Arguments:** `done`, out of `total`; `note`, shown behind the bar.
+        **Arguments:** `done`, the number of steps out of `total`; `note`, shown behind the bar.
         """
+        logger.debug("%s: %g of %g, %s", self._label, done, self._total, note)
+        with self._lock:
+            self._done, self._note = done, note
+            self._draw()
+
+    def compiling(self, name: str) -> None:
+        """Show that a program is being compiled.
+
+        **Arguments:** `name`, of the program.
+        """
+        with self._lock:
+            self._note = f"compiling {name} ..."
+            self._draw()
+
+    def compiled(self) -> None:
+        """Show that the compilation has ended."""
+        with self._lock:
+            self._note = ""
+            self._draw()
+
+    def _draw(self) -> None:
         if not self._shown:
             return
-        share = min(done / self._total, 1.0)
+        share = min(self._done / self._total, 1.0)
         filled = int(24 * share)
         seconds = time.monotonic() - self._begin
-        line = f"{self._label} [{'#' * filled}{'.' * (24 - filled)}] {share:4.0%}  {seconds:.0f} s  {note}"
+        bar = f"[{'#' * filled}{'.' * (24 - filled)}]"
+        line = f"{self._label} {bar} {share:4.0%}  {seconds:.0f} s  {self._note}"
         sys.stderr.write("\r" + line.ljust(len(self._last)))
         sys.stderr.flush()
         self._last = line
 
-    def close(self) -> None:
-        """End the line."""
-        if self._shown and self._last:
-            sys.stderr.write("\n")
-            sys.stderr.flush()
+
+def announce_compilation(name: str) -> None:
+    """Report that a program is traced and compiled next, in this thread.
+
+    **Arguments:** `name`, of the function.
+    """
+    _compiling.set(name)
+    bar = _progress.get()
+    if bar is not None:
+        bar.compiling(_readable(name))
+
+
+def _note_compilation(event: str, duration_secs: float, **details: Any) -> None:
+    name = _compiling.get()
+    if event != _COMPILED or name is None:
+        return
+    if details.get("fun_name", name) not in (name, f"jit({name})"):  # a smaller one on the way
+        return
+    _compiling.set(None)
+    logger.debug("compiled %s in %.1f s", _readable(name), duration_secs)
+    bar = _progress.get()
+    if bar is not None:
+        bar.compiled()
+
+
+def _readable(name: str) -> str:
+    return name.strip("_").replace("_", " ")
+
+
+jax.monitoring.register_event_duration_secs_listener(_note_compilation)
 
 
 def warn_user(message: str, category: type[Warning]) -> None:

@@ -89,7 +89,7 @@ def sample_hyperparameters(
     if start == "select":
         found = select(
             model, x, y, target, bounds=bounds, weights=weights, max_steps=30, key=select_key,
-            progress=False,
+            progress=progress,
         )  # fmt: skip
         model = found.model
     models = draw_starts(model, _SPREAD, bounds, chains, start_key)
@@ -112,8 +112,8 @@ def sample_hyperparameters(
             )
         return _run(task, begun, keys[chain], warmup, draws, integration_steps, note)
 
-    outcomes = map_in_threads(run_one, chains, x.shape[0])
-    bar.close()
+    with bar:
+        outcomes = map_in_threads(run_one, chains, x.shape[0])
     rows = jax.tree.map(lambda *leaves: np.stack(leaves), *[rows for rows, _ in outcomes])
     step_sizes = np.array([size for _, size in outcomes])
     _, unravel = ravel_pytree(model)

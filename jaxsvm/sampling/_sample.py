@@ -82,21 +82,22 @@ def sample(
     subspace = approximation.subspace(model, x, mark_key)
     setup = Setup(unfreeze(model), x, y, weights, subspace)
 
-    bar = Progress(warmup + draws, "sampling", progress)
-    whitening, state = begin(setup, method, chains)
-    state = _warm_up(setup, whitening, method, state, warm_key, warmup)
-    bar.update(warmup, f"step size {float(jnp.exp(state.log_step)):.2g}")
     count = _pieces(draws)
     length = draws // count
     keep = length if keep_draws else min(length, -(-_KEPT // count))
     pieces = []
-    for number in range(count):
-        piece_key = jax.random.fold_in(draw_key, number)
-        state, means, traces, kept = _draw(setup, whitening, method, state, piece_key, length, keep)
-        pieces.append((means, traces, kept))
-        acceptance = float(jnp.mean(traces.acceptance))
-        bar.update(warmup + (number + 1) * length, f"acceptance {acceptance:.2f}")
-    bar.close()
+    with Progress(warmup + draws, "sampling", progress) as bar:
+        whitening, state = begin(setup, method, chains)
+        state = _warm_up(setup, whitening, method, state, warm_key, warmup)
+        bar.update(warmup, f"step size {float(jnp.exp(state.log_step)):.2g}")
+        for number in range(count):
+            piece_key = jax.random.fold_in(draw_key, number)
+            state, means, traces, kept = _draw(
+                setup, whitening, method, state, piece_key, length, keep
+            )
+            pieces.append((means, traces, kept))
+            acceptance = float(jnp.mean(traces.acceptance))
+            bar.update(warmup + (number + 1) * length, f"acceptance {acceptance:.2f}")
     means, traces, kept = _join(pieces)
     diagnostics = diagnose(traces, jnp.exp(state.log_step), whitening.error)
     warn_of_problems(diagnostics, "the draws from the posterior should not be trusted as they are")

@@ -92,8 +92,8 @@ def run_all(run: Run, progress: bool | None) -> tuple[State, Row]:
 
     # a failed observation is repeated for one start alone, which a batch cannot do
     lockstep = _in_lockstep() and not traits.attempts
-    outcomes = _run_together(run, report) if lockstep else _run_apart(run, report)
-    bar.close()
+    with bar:
+        outcomes = _run_together(run, report) if lockstep else _run_apart(run, report)
     states = stack([state for state, _ in outcomes])
     length = max(len(rows.value) for _, rows in outcomes)
     return states, jax.tree.map(
