@@ -29,8 +29,6 @@ FIELDS_OF_ABSTRACT_CLASSES = {"AbstractLeftOut"}
 USES_OF_HASATTR = {
     "command/_measure.py",
     "command/_model.py",
-    "persistence/_known.py",  # of classes: named tuples have no other mark
-    "persistence/_writer.py",  # of `os`, which differs between systems
     "sampling/_chains.py",
     "sklearn/_checks.py",  # of estimators, as scikit-learn asks for it
     "sklearn/_classifier.py",

@@ -29,14 +29,14 @@ classes in what the caller passes; it sets fields and calls none of them. A clas
 way than by its fields says so itself: `store_as_array`, `store_in_parts`, `check_fields`.
 """
 
-from ._failures import FileError as FileError
-from ._failures import WriteError as WriteError
-from ._files import load as load
-from ._files import load_as as load_as
-from ._files import save as save
-from ._files import save_as as save_as
 from ._rules import check_fields as check_fields
 from ._rules import store_as_array as store_as_array
 from ._rules import store_in_parts as store_in_parts
+from ._saving import load as load
+from ._saving import load_as as load_as
+from ._saving import save as save
+from ._saving import save_as as save_as
+from ._writer import FileError as FileError
+from ._writer import WriteError as WriteError
 from ._writer import require_writable as require_writable
 from ._writer import write_whole as write_whole

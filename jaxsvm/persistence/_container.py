@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ._failures import FileError
-from ._writer import kind_of, write_whole
+from ._writer import FileError, kind_of, write_whole
 
 FORMAT = "jaxsvm"
 VERSION = 1

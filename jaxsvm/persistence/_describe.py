@@ -14,10 +14,9 @@ import numpy as np
 from .._results import RESULTS
 from ..runtime import is_traced
 from ..validation import require_unmasked
-from ._checks import problem_of
 from ._container import is_storable
 from ._known import is_named_tuple, is_ours, is_own_name, name_of_class, name_of_function
-from ._rules import ARRAY_RULES, PARTS_RULES
+from ._rules import ARRAY_RULES, PARTS_RULES, problem_of
 
 DEEPEST = 100  # levels of nesting; more is a structure that holds itself
 

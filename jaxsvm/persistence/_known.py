@@ -25,7 +25,7 @@ _ELEMENTWISE = (
 
 def is_named_tuple(cls: Any) -> bool:
     """Whether a class is a named tuple."""
-    return inspect.isclass(cls) and issubclass(cls, tuple) and hasattr(cls, "_fields")
+    return inspect.isclass(cls) and issubclass(cls, tuple) and "_fields" in vars(cls)
 
 
 def is_own_name(name: Any) -> TypeGuard[str]:

@@ -11,11 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._results import RESULTS
-from ._checks import problem_of
 from ._describe import DEEPEST
-from ._failures import FileError
 from ._known import class_of_name, functions, is_named_tuple, is_ours, is_own_name
-from ._rules import ARRAY_RULES, PARTS_RULES
+from ._rules import ARRAY_RULES, PARTS_RULES, problem_of
+from ._writer import FileError
 
 
 class Rebuilder:

@@ -1,9 +1,13 @@
-"""What classes say themselves about how they are stored."""
+"""How classes say that they are stored, and whether the fields of a module are valid."""
 
+import dataclasses
+import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+import jax
 import numpy as np
+from jaxtyping import AbstractArray
 
 
 class ArrayRule(NamedTuple):
@@ -74,11 +78,32 @@ def check_fields(
     _STAND_INS[cls] = stand_ins
 
 
-def checks_of(cls: type) -> list[Callable[[Any], str | None]]:
-    """The checks of a class and of all classes above it."""
-    return [_CHECKS[base] for base in cls.__mro__ if base in _CHECKS]
+def problem_of(module: Any) -> str | None:
+    """What is wrong with the fields of a module of this library, in words; None if nothing is.
+
+    Types are those of the annotations; `check_fields` adds what else a class says of its fields.
+    """
+    for field in dataclasses.fields(cast(Any, module)):
+        value = getattr(module, field.name)
+        wanted = field.type
+        if inspect.isclass(wanted) and issubclass(wanted, AbstractArray):
+            rule = ARRAY_RULES.get(type(value))
+            if rule is not None:
+                if not _may_stand_in(value, type(module)):
+                    return f"`{field.name}` is {rule.key}, which no field of its class can be"
+                value = rule.array_of(value)
+            kind = getattr(value, "dtype", np.dtype(object)).name
+            if kind not in wanted.dtypes:
+                return f"`{field.name}` must be an array of type {wanted.__name__}, but is {kind}"
+        elif wanted is jax.Array and isinstance(value, np.ndarray | np.generic):
+            continue  # as the annotations of jaxtyping have it, of which both are arrays
+        elif inspect.isclass(wanted) and not isinstance(value, wanted):
+            return f"`{field.name}` must be a {wanted.__name__}, not a {type(value).__name__}"
+    checks = [_CHECKS[base] for base in type(module).__mro__ if base in _CHECKS]
+    problems = (check(module) for check in checks)
+    return next((problem for problem in problems if problem is not None), None)
 
 
-def may_stand_in(value: Any, cls: type) -> bool:
+def _may_stand_in(value: Any, cls: type) -> bool:
     """Whether the value may take the place of an array in a field of the class."""
     return any(type(value) in _STAND_INS.get(base, ()) for base in cls.__mro__)

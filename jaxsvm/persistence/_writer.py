@@ -1,13 +1,12 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and the errors of files."""
 
 import errno
 import os
 import secrets
 import stat
+import sys
 from contextlib import suppress
 from pathlib import Path
-
-from ._failures import WriteError
 
 _MOST_LINKS = 40  # in a chain, as Linux has it
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
@@ -21,6 +20,14 @@ _KINDS = {
 }
 # what systems answer that cannot open or flush a folder
 _NO_FLUSH = {errno.EINVAL, errno.EACCES, errno.EPERM, errno.EBADF, errno.ENOSYS, errno.ENOTSUP}
+
+
+class FileError(ValueError):
+    """A file cannot be read or written, or its content is invalid; the message says why."""
+
+
+class WriteError(FileError, OSError):
+    """A file cannot be written; the message says why and what to do."""
 
 
 def kind_of(mode: int) -> str | None:
@@ -126,11 +133,11 @@ def _require_regular(path: str | os.PathLike[str], mode: int) -> None:
 
 
 def _is_trusted(status: os.stat_result) -> bool:
-    return not hasattr(os, "geteuid") or status.st_uid in (os.geteuid(), 0)
+    return sys.platform == "win32" or status.st_uid in (os.geteuid(), 0)
 
 
 def _keep_rights(descriptor: int, old: os.stat_result) -> None:
-    if not hasattr(os, "fchown"):
+    if sys.platform == "win32":  # which has no owners and modes of this kind
         return
     new = os.fstat(descriptor)
     if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):

@@ -8,8 +8,8 @@ from typing import Any
 
 from ._container import FORMAT, VERSION, read, write
 from ._describe import Describer
-from ._failures import FileError
 from ._rebuild import Rebuilder
+from ._writer import FileError
 
 # what a file of a kind may say of its reader: words and names, nothing that a terminal would obey
 _HINT = re.compile(r"[\w .,:`-]{1,120}", re.ASCII)
