@@ -1,8 +1,12 @@
-"""Distances between points by one matrix product, safe to differentiate."""
+"""Distances between points by matrix products, accurate and safe to differentiate."""
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
+
+from ..linalg import one_by_one
 
 
 def scale_inputs(
@@ -37,37 +41,153 @@ def squared_distances(
     A point at infinity, or so far away that its squared distances overflow, is far from every other point.
 
     Coincident points have distance exactly zero, so that every kernel sees them as one point; the
-    gradient there is zero. With more than four inputs the distance of two points is accurate relative to
-    their distance from the middle of `x2`: tight clusters far apart from each other want float64.
+    gradient there is zero. Rounding errors change a correlation by a few units in the last place, wherever
+    the points lie; in float32, as long as the lengthscale is at least a thousandth of the extent of `x2`.
     """
-    # Points are subtracted before they are scaled: with fused operations a scaled point may be rounded in
-    # one place and not in another, and copies of a point would not have distance zero.
     scales = jnp.broadcast_to(per_input(lengthscale, x1, "lengthscales"), (1, x1.shape[1]))
-    limit = _largest_coordinate(x1)
     if x1.shape[1] <= 4:
-        # few inputs bring points close to each other: there only differences are accurate
-        largest = float(jnp.finfo(x1.dtype).max) / 4
-        x1, x2 = jnp.clip(x1, -largest, largest), jnp.clip(x2, -largest, largest)
-        distances = jnp.zeros((), x1.dtype)
-        for a, b, scale in zip(x1.T, x2.T, scales[0], strict=True):
-            difference = (a[:, None] - b[None, :]) / scale
-            distances = distances + jnp.clip(difference, -limit, limit) ** 2
+        distances = _by_differences(x1, x2, scales)
     else:
-        center = jax.lax.stop_gradient(_middle(x2))
-        x1, far1 = _within(limit, (x1 - center) / scales)
-        x2, far2 = _within(limit, (x2 - center) / scales)
-        norms1, norms2 = jnp.sum(x1**2, axis=1), jnp.sum(x2**2, axis=1)
-        sizes = norms1[:, None] + norms2[None, :]
-        raw = sizes - 2 * jnp.matmul(x1, x2.T, precision=jax.lax.Precision.HIGHEST)
-        # what is below the rounding error of this formula counts as zero; a NaN does not
-        rounding = max(8, x1.shape[1] ** 0.5) * jnp.finfo(raw.dtype).eps * sizes
-        distances = jnp.where(raw <= rounding, 0.0, raw)
-        distances = distances + (far1[:, None] + far2[None, :])  # a sum, so that NaN stays NaN
+        grid = jax.lax.stop_gradient(_grid(x2, scales))
+        raw = _by_products(x1, x2, scales, grid)
+        rounding = _rounding(x1, scales, grid)[:, None] + _rounding(x2, scales, grid)[None, :]
+        distances = jnp.where(raw <= rounding, 0.0, raw)  # false for NaN, which stays
     if same:  # symmetric to the last bit, whatever the compiler makes of the above
         distances = _symmetrized(distances)
         itself = jnp.eye(x1.shape[0], dtype=bool) & ~jnp.isnan(distances)
         distances = jnp.where(itself, 0.0, distances)
     return distances
+
+
+def _by_differences(x1, x2, scales) -> Float[Array, "n m"]:
+    """The squared distances of points with few inputs, input by input."""
+    # Points are subtracted before they are scaled: with fused operations a scaled point may be rounded in
+    # one place and not in another, and copies of a point would not have distance zero.
+    limit = _largest_coordinate(x1)
+    largest = float(jnp.finfo(x1.dtype).max) / 4
+    x1, x2 = jnp.clip(x1, -largest, largest), jnp.clip(x2, -largest, largest)
+    distances = jnp.zeros((), x1.dtype)
+    for a, b, scale in zip(x1.T, x2.T, scales[0], strict=True):
+        difference = (a[:, None] - b[None, :]) / scale
+        distances = distances + jnp.clip(difference, -limit, limit) ** 2
+    return distances
+
+
+class _Grid(NamedTuple):
+    """A grid around the points `x2`, in units of the lengthscales, outliers aside.
+
+    `extent` is the distance of the farthest point from the `center`. `unit`, a power of two, is so coarse
+    that a floating-point number can hold the scalar product of two points on the grid, in squared units.
+    """
+
+    center: Float[Array, "1 d"]
+    extent: Float[Array, ""]
+    unit: Float[Array, ""]
+
+    @property
+    def is_wide(self) -> Bool[Array, ""]:
+        """Whether one product would lose more than a few units in the last place of a correlation."""
+        return self.extent > 3
+
+
+@jax.custom_jvp
+def _by_products(x1, x2, scales, grid: _Grid) -> Float[Array, "n m"]:
+    """The squared distances by matrix products: one, or three where many lengthscales are in play."""
+
+    def run(*arguments):
+        return jax.lax.cond(arguments[-1].is_wide, _by_split_products, _by_one_product, *arguments)
+
+    return one_by_one(run)(x1, x2, scales, grid)
+
+
+@_by_products.defjvp
+def _by_products_jvp(primals, tangents):
+    *points, grid = primals
+    _, change = jax.jvp(lambda *p: _by_one_product(*p, grid), tuple(points), tangents[:3])
+    return _by_products(*primals), change
+
+
+def _by_one_product(x1, x2, scales, grid: _Grid) -> Float[Array, "n m"]:
+    """`|a|^2 + |b|^2 - 2 a'b`, with errors relative to `|a|^2 + |b|^2`."""
+    x1, far1 = _within((x1 - grid.center) / scales)
+    x2, far2 = _within((x2 - grid.center) / scales)
+    raw = _norms(x1)[:, None] + _norms(x2)[None, :] - 2 * _product(x1, x2)
+    return raw + (far1[:, None] + far2[None, :])  # a sum, so that NaN stays NaN
+
+
+def _by_split_products(x1, x2, scales, grid: _Grid) -> Float[Array, "n m"]:
+    """The same with errors relative to the distance itself.
+
+    Each scaled point is `h + l`: `h` on the grid, so that `|h_i - h_j|^2` comes out exactly, and `l` no
+    larger than the grid's unit. What is left, `(2 (h_i - h_j) + l_i - l_j)' (l_i - l_j)`, is small, and
+    so is its rounding error.
+    """
+    high1, low1, far1 = _split(x1, scales, grid)
+    high2, low2, far2 = _split(x2, scales, grid)
+    coarse = _norms(high1)[:, None] + _norms(high2)[None, :] - 2 * _product(high1, high2)
+    norms1 = jnp.sum((2 * high1 + low1) * low1, axis=1)
+    norms2 = jnp.sum((2 * high2 + low2) * low2, axis=1)
+    left = jnp.concatenate([high1, low1], axis=1)
+    right = jnp.concatenate([low2, high2 + low2], axis=1)
+    fine = norms1[:, None] + norms2[None, :] - 2 * _product(left, right)
+    return coarse + fine + (far1[:, None] + far2[None, :])
+
+
+def _product(x1, x2) -> Float[Array, "n m"]:
+    return jnp.matmul(x1, x2.T, precision=jax.lax.Precision.HIGHEST)
+
+
+def _norms(x) -> Float[Array, " n"]:
+    return jnp.sum(x**2, axis=1)
+
+
+def _split(x, scales, grid: _Grid):
+    """Scaled points as `high + low`, and what to add to the squared distances of points too far away.
+
+    `high` is on the grid, and `high + low` is `(x - center) / scales` with twice the usual digits: the
+    rounding errors of the difference and of the quotient are computed and become part of `low`.
+    """
+    difference = x - grid.center
+    subtracted = x - difference  # Knuth's sum without error
+    error = (x - (difference + subtracted)) + (subtracted - grid.center)
+    ratio = difference / scales
+    (a, b), (s, t) = _halves(ratio), _halves(scales)
+    error = (error + ((((difference - a * s) - a * t) - b * s) - b * t)) / scales
+    inside, far = _within(ratio)
+    high = jnp.round(inside / grid.unit) * grid.unit
+    low = (inside - high) + jnp.where(inside == ratio, error, 0.0)  # none for points moved inside
+    return high, low, far
+
+
+def _halves(x):
+    """Numbers as sums of two with half the digits each, whose products are exact."""
+    kind = jnp.finfo(x.dtype)
+    high = jax.lax.reduce_precision(x, kind.nexp, kind.nmant // 2)
+    return high, x - high
+
+
+def _grid(x2, scales) -> _Grid:
+    """The grid for these points. Its extent is at most four times the usual distance from the center."""
+    kind = jnp.finfo(x2.dtype)
+    center = _middle(x2)
+    norms = _norms(_within((x2 - center) / scales)[0])
+    norms = jnp.where(jnp.isnan(norms), 0.0, norms)
+    ordered = jnp.sort(norms[:: max(1, norms.shape[0] // 64)])
+    usual = ordered[7 * ordered.shape[0] // 8]
+    extent = jnp.sqrt(jnp.minimum(jnp.max(norms), 16 * usual))
+    _, exponent = jnp.frexp(extent)
+    exponent = jnp.clip(exponent - (kind.nmant - 2) // 2, kind.minexp // 4, kind.maxexp // 4)
+    return _Grid(center, extent, jnp.ldexp(jnp.ones((), x2.dtype), exponent))
+
+
+def _rounding(x, scales, grid: _Grid) -> Float[Array, " n"]:
+    """The share of each point in the rounding error of a squared distance."""
+    inside, _ = _within(jax.lax.stop_gradient((x - grid.center) / scales))
+    size = jnp.sqrt(_norms(inside))
+    inputs = x.shape[1] ** 0.5
+    split = grid.is_wide & (size <= 1.01 * grid.extent)
+    low = jnp.where(split, jnp.minimum(inputs * grid.unit, size), size)
+    return max(8, inputs) * jnp.finfo(x.dtype).eps * size * low
 
 
 def _middle(x: Float[Array, "n d"]) -> Float[Array, "1 d"]:
@@ -87,15 +207,16 @@ def _middle(x: Float[Array, "n d"]) -> Float[Array, "1 d"]:
     return jnp.where(jnp.isfinite(mean), mean, 0.0)
 
 
+def _within(x: Float[Array, "n d"]) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+    """Points moved to the largest coordinate, and what to add to squared distances of those beyond it."""
+    limit = _largest_coordinate(x)
+    far = jnp.any(jnp.abs(x) > limit, axis=1)
+    return jnp.clip(x, -limit, limit), jnp.where(far, jnp.asarray(limit**2, x.dtype), 0.0)
+
+
 def _largest_coordinate(x: Float[Array, "n d"]) -> float:
     """The largest scaled coordinate with which no squared distance overflows."""
     return (float(jnp.finfo(x.dtype).max) / (64 * x.shape[1])) ** 0.5
-
-
-def _within(limit: float, x: Float[Array, "n d"]) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
-    """Points moved to that limit, and what to add to the squared distances of those that were beyond."""
-    far = jnp.any(jnp.abs(x) > limit, axis=1)
-    return jnp.clip(x, -limit, limit), jnp.where(far, jnp.asarray(limit**2, x.dtype), 0.0)
 
 
 @jax.custom_jvp
