@@ -1,14 +1,14 @@
-"""The Adatron, a support vector machine in ten lines, beside `jaxsvm.fit`.
+"""The Adatron, a support vector machine in ten lines, compared with `jaxsvm.fit`.
 
     python examples/adatron.py
 
-With the quadratic slack penalty `1/(2v) sum xi^2` and no offset the dual problem is to maximize
-`W(alpha) = sum_i alpha_i - 1/2 sum_ij y_i y_j alpha_i alpha_j (k_ij + v delta_ij)` over `alpha >= 0`. The
-Adatron of Anlauf and Biehl climbs it: every alpha moves by its rate times `1 - y_i f_i`, and stays at
-zero where it would become negative. In parallel all move at once, with one rate that must be below twice
-the inverse of the largest eigenvalue; one after the other each can go the whole way to its maximum, at
-the rate `1 / k_ii`. [OW00, sec. 8.7] train their machines so. Both gain a constant factor each round;
-the active-set Newton method of `jaxsvm.fit` needs a few factorizations, and ends at rounding errors.
+With the quadratic slack penalty `1/(2v) sum xi^2` and no offset the dual problem is to maximize `W(alpha) =
+sum_i alpha_i - 1/2 sum_ij y_i y_j alpha_i alpha_j (k_ij + v delta_ij)` over `alpha >= 0`. The Adatron of
+Anlauf and Biehl ascends it: every alpha moves by its rate times `1 - y_i f_i`, but not below zero. In the
+parallel version all move at once, with one rate that must be below twice the inverse of the largest
+eigenvalue. In the sequential version each moves to its maximum, at the rate `1 / k_ii`. [OW00, sec. 8.7]
+train their machines in this way. Both reduce the error by a constant factor per round. The active-set
+Newton method of `jaxsvm.fit` needs a few factorizations and reaches rounding error.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ import jaxsvm as jsvm
 
 
 class Trained(NamedTuple):
-    """What the Adatron found: `alpha`, and the KKT residual and dual objective after each round."""
+    """A trained machine: `alpha`, and the KKT residual and dual objective after each round."""
 
     alpha: np.ndarray
     residuals: list[float]
@@ -30,7 +30,7 @@ class Trained(NamedTuple):
 def adatron(
     gram: np.ndarray, y: np.ndarray, *, parallel: bool, tolerance: float, max_rounds: int = 100_000
 ) -> Trained:
-    """Train a support vector machine by the Adatron.
+    """Train a support vector machine with the Adatron.
 
     **Arguments:** `gram`, the Gram matrix with v added to its diagonal; `y`, labels; `parallel`, whether
     all examples move at once; `tolerance`, of the KKT residual, the largest `|1 - y_i f_i|`
@@ -40,7 +40,7 @@ def adatron(
     """
     matrix = gram * np.outer(y, y)
     alpha = np.zeros(len(y))
-    # the largest eigenvalue is at most the largest sum of a row
+    # the largest eigenvalue is at most the largest row sum
     rate = 1.9 / np.max(np.sum(np.abs(matrix), axis=1))
     residuals, objectives = [], []
     for _ in range(max_rounds):

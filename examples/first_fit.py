@@ -1,4 +1,4 @@
-"""A first fit: a support vector machine, its support vectors, and how its predictions depend on C.
+"""A first fit: a support vector machine, its support vectors, and how its test error depends on C.
 
 python examples/first_fit.py
 """
@@ -19,20 +19,20 @@ def main():
     model = jsvm.KernelMachine(kernel, jsvm.losses.Hinge(C=1.0))
     fit = jsvm.fit(model, x, y)
     print(fit.message)
-    print(f"support vectors: {int(fit.free.sum())} marginal, {int(fit.bound.sum())} at the bound")
+    print(f"support vectors: {int(fit.free.sum())} free, {int(fit.bound.sum())} at the bound")
     print(f"test error: {float(jnp.mean(fit.predict(x_test) != y_test)):.3f}")
 
-    # the machine is differentiable: how does a smooth test loss depend on every hyperparameter?
+    # the fit is differentiable: the slope of a smooth test loss in every hyperparameter
     def test_loss(model):
         margins = y_test * jsvm.fit(model, x, y).decision(x_test)
         return jnp.mean(jax.nn.softplus(-4 * margins))
 
     value, gradient = jax.value_and_grad(test_loss)(model)
-    print(f"smooth test loss: {float(value):.4f}; its slope in")
+    print(f"smooth test loss: {float(value):.4f}; its slope with respect to")
     for name, slope in zip(jsvm.parameters(model), jax.tree.leaves(gradient), strict=True):
         print(f"  ln {name:26s} {float(slope):+.4f}")
 
-    # a whole path of penalties in one batch
+    # fits for nine values of C in one batch
     penalties = jnp.logspace(-2, 2, 9)
 
     def error(C):

@@ -2,9 +2,9 @@
 
     python examples/neural_kernel.py
 
-The classes are the inside and the outside of a ring, in two of ten inputs. An RBF kernel on all inputs sees
-mostly noise; a small network learns which features matter. Each gradient of the validation loss is exact: it
-passes through the solution of the support vector machine by implicit differentiation.
+The classes are the inside and the outside of a ring, in two of ten inputs. To an RBF kernel most inputs are
+noise; a small network learns which features matter. Each gradient of the validation loss is exact: it passes
+through the solution of the support vector machine by implicit differentiation.
 """
 
 import equinox as eqx
@@ -18,7 +18,7 @@ jax.config.update("jax_enable_x64", True)
 
 
 def ring(n, *, key):
-    """Ten inputs; the label tells whether the first two lie within a circle."""
+    """Ten inputs; the label says whether the first two lie within a circle."""
     x = jax.random.normal(key, (n, 10))
     return x, jnp.where(jnp.sum(x[:, :2] ** 2, axis=1) < 1.4, 1.0, -1.0)
 
@@ -52,7 +52,7 @@ def main(steps=60):
         return optax.apply_updates(model, updates), state, value
 
     print(f"plain RBF kernel: test error {error(plain):.3f}")
-    print(f"network as drawn: test error {error(model):.3f}")
+    print(f"initial network:  test error {error(model):.3f}")
     state = optimizer.init(model)
     for i in range(steps):
         model, state, value = step(model, state)

@@ -1,7 +1,7 @@
-"""The picture of the README: a classifier and a regression that chose their hyperparameters by themselves.
+"""The figure of the README: a classifier and a regression that choose their own hyperparameters.
 
-python examples/overview.py             # prints what was found
-python examples/overview.py --figure f.png   # and draws it (needs matplotlib)
+python examples/overview.py             # prints errors and evidence
+python examples/overview.py --figure f.png   # also draws the figure (needs matplotlib)
 """
 
 import argparse
@@ -18,7 +18,7 @@ from jaxsvm.sklearn import BayesianSVC, BayesianSVR
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--figure", type=Path)
-    chosen = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     x, y = make_moons(160, noise=0.3, random_state=0)
     classifier = BayesianSVC().fit(x[:100], y[:100])
     error = 1 - classifier.score(x[100:], y[100:])
@@ -34,8 +34,8 @@ def main(arguments=None):
         f"regression: noise {regressor.noise_std_:.3f} (true {float(noise.noise_variance) ** 0.5:.3f}), "
         f"evidence {regressor.evidence_:.1f} nats"
     )
-    if chosen.figure is not None:
-        draw(chosen.figure, classifier, x, y, regressor, t, s)
+    if options.figure is not None:
+        draw(options.figure, classifier, x, y, regressor, t, s)
 
 
 def draw(path, classifier, x, y, regressor, t, s):

@@ -1,7 +1,7 @@
-"""Bayesian support vector regression: hyperparameters by the evidence, error bars, intervals that hold.
+"""Bayesian support vector regression: hyperparameters by the evidence, error bars, tested intervals.
 
-python examples/regression.py                      # seconds
-python examples/regression.py --figure sinc.png    # and a picture; needs the extra `plot`
+python examples/regression.py                      # a few seconds
+python examples/regression.py --figure sinc.png    # also draws it; needs the extra `plot`
 """
 
 import argparse
@@ -18,17 +18,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Fit a noisy sinc function, with error bars.")
     parser.add_argument("--examples", type=int, default=60)
     parser.add_argument("--figure", help="draw the regression into this file")
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
 
     noise = jsvm.losses.SoftInsensitive(C=10.0, epsilon=0.1, beta=0.3)
-    x, y = jsvm.datasets.sinc(chosen.examples, noise=noise, key=jax.random.key(0))
+    x, y = jsvm.datasets.sinc(options.examples, noise=noise, key=jax.random.key(0))
     x_new, y_new = jsvm.datasets.sinc(2000, noise=noise, key=jax.random.key(1))
 
     selection = jsvm.regression.adapt(x / SCALE, y, progress=False)
     print(selection)
     fit = selection.fit()
-    print(f"support vectors: {int(fit.free.sum())} off bound, {int(fit.bound.sum())} on bound")
+    print(f"support vectors: {int(fit.free.sum())} free, {int(fit.bound.sum())} at the bound")
     variances = (float(loss.noise_variance) for loss in (selection.model.loss, noise))
     print("noise variance {:.4f}, true {:.4f}".format(*variances))
 
@@ -36,14 +36,16 @@ def main() -> None:
     mean, deviation = posterior.target(x_new / SCALE)
     error, bar = float(jnp.mean((y_new - mean) ** 2)), float(jnp.mean(deviation))
     print(f"mean squared error {error:.4f}, mean error bar {bar:.3f}")
-    half, most = jsvm.calibration.coverage(posterior, x_new / SCALE, y_new, [0.5, 0.95]).shares
-    print(f"intervals of 50 % and 95 % hold {half:.0%} and {most:.0%} of new targets")
+    half, nearly_all = jsvm.calibration.coverage(
+        posterior, x_new / SCALE, y_new, [0.5, 0.95]
+    ).shares
+    print(f"intervals of 50 % and 95 % hold {half:.0%} and {nearly_all:.0%} of new targets")
 
-    if chosen.figure:
+    if options.figure:
         import jaxsvm.plot
 
         axes = jaxsvm.plot.predictions(posterior)
-        axes.figure.savefig(chosen.figure, dpi=150)
+        axes.figure.savefig(options.figure, dpi=150)
 
 
 if __name__ == "__main__":

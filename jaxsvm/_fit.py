@@ -288,7 +288,7 @@ def _start(init, examples: int, dtype) -> Start:
             f"`init` has {dual.shape} dual coefficients, but there are {examples} examples: start from a "
             "fit on the same examples"
         )
-    sound = jnp.isfinite(dual)  # the remains of a fit that failed are no start
+    sound = jnp.isfinite(dual)  # do not warm-start from non-finite values
     return Start(jnp.where(sound, dual, 0.0).astype(dtype), jnp.nan_to_num(offset).astype(dtype))
 
 

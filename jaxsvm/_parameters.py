@@ -181,7 +181,7 @@ def matching(model, names) -> tuple[str, ...]:
 
 
 def domain(model, name: str) -> tuple[float, float]:
-    """Between which ends the parameter of that full name lies, itself never at one of them."""
+    """The open interval of values that the parameter with this full name may take."""
     return _DOMAINS[_fields(model)[name][0]]
 
 
@@ -257,9 +257,9 @@ def replace(model: Model, values: Mapping[str, Any]) -> Model:
 def freeze(model: Model, *names: str) -> Model:
     """The same model with some hyperparameters held fixed.
 
-    A frozen parameter is no leaf of the model any more, so `jax.grad`, optax, restarts and samplers
-    pass it by. Its value is part of the model's static structure: functions that you jit are compiled
-    anew for each frozen value (`jaxsvm.fit` itself is not).
+    A frozen parameter is no longer a leaf of the model, so `jax.grad`, optax, restarts and samplers skip
+    it. Its value is part of the model's static structure: functions that you jit are compiled again for
+    each frozen value (`jaxsvm.fit` itself is not).
 
     **Arguments:** `model`; `names`, dotted as in `parameters`; `"kernel"` stands for all of it.
 

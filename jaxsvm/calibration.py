@@ -36,7 +36,7 @@ class Coverage(NamedTuple):
 
 
 def log_loss(y: Any, p: Any) -> float:
-    """The mean of `-ln P(y_i)`, in nats: zero is perfect, `ln 2` is what one half for all gets.
+    """The mean of `-ln P(y_i)`, in nats: zero is perfect, always predicting 0.5 scores `ln 2`.
 
     Predictions of the wrong label with certainty would make it infinite, so all are first moved into
     `[eps, 1 - eps]`, with the rounding unit `eps = 2.2e-16` as scikit-learn has it (for
@@ -60,7 +60,7 @@ def log_loss(y: Any, p: Any) -> float:
 def brier_score(y: Any, p: Any) -> float:
     """The mean of `(p_i - t_i)^2` with `t_i` one for the label +1 and zero for -1.
 
-    Zero is perfect, one quarter is what one half for all gets. Brier, "Verification of forecasts
+    Zero is perfect, always predicting 0.5 scores 1/4. Brier, "Verification of forecasts
     expressed in terms of probability".
 
     **Arguments:** `y`, labels -1 and +1; `p`, predictions of +1.

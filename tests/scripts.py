@@ -1,4 +1,4 @@
-"""The scripts of the examples, run inside this process, which has imported and compiled most of it."""
+"""Run example scripts inside this process, where most modules are imported and programs compiled."""
 
 import contextlib
 import importlib
@@ -14,14 +14,14 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def output_of(script: str, *arguments: str) -> str:
-    """What `python examples/<script> <arguments>` prints."""
+    """Return the output of `python examples/<script> <arguments>`."""
     path = EXAMPLES / script
     printed = io.StringIO()
     with (
         _beside(path.parent),
         _replaced_arguments([str(path), *arguments]),
         contextlib.redirect_stdout(printed),
-        # as for a user, for whom a warning is no error
+        # as for users, for whom warnings are not errors
         warnings.catch_warnings(),
         jax.numpy_rank_promotion("allow"),
     ):
@@ -31,7 +31,7 @@ def output_of(script: str, *arguments: str) -> str:
 
 
 def module_of(script: str):
-    """A script as a module."""
+    """Import a script as a module."""
     path = EXAMPLES / script
     with _beside(path.parent):
         return importlib.import_module(path.stem)
@@ -39,7 +39,7 @@ def module_of(script: str):
 
 @contextlib.contextmanager
 def _beside(folder: Path):
-    """Imports from a folder of examples, which are forgotten afterwards: others have the same names."""
+    """Import from a folder of examples, and forget its modules afterwards: folders share module names."""
     before = set(sys.modules)
     sys.path.insert(0, str(folder))
     try:

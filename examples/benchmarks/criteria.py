@@ -1,11 +1,11 @@
-"""What criteria and selection cost, as ratios to peers measured in the same run.
+"""The cost of criteria and of selection, as ratios to peers measured in the same run.
 
-    python examples/benchmarks/criteria.py                             # some minutes
-    python examples/benchmarks/criteria.py --quick                     # small sizes: whether it runs at all
-    python examples/benchmarks/criteria.py --parts press restarts      # some of it
-    python examples/benchmarks/criteria.py --output criteria.txt       # saves what it prints
+    python examples/benchmarks/criteria.py                             # a few minutes
+    python examples/benchmarks/criteria.py --quick                     # small sizes, only to see that it runs
+    python examples/benchmarks/criteria.py --parts press restarts      # only these parts
+    python examples/benchmarks/criteria.py --output criteria.txt       # also writes the output to a file
 
-Times are the best of several after compilation; each ratio comes with what it should reach.
+Times are the best of several runs after compilation. Each ratio is printed with its goal.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def compiled(criterion):
 
 def press(sizes, repeats):
     print(
-        "\nPRESS, value and gradient for 21 hyperparameters, against LAPACK potrf + potri (to reach: 4)"
+        "\nPRESS, value and gradient for 21 hyperparameters, against LAPACK potrf + potri (goal: 4)"
     )
     for examples in sizes:
         x, y = twonorm(examples)
@@ -103,20 +103,20 @@ def others(examples, repeats):
 
 def relevance_parameters(examples, repeats):
     print(
-        f"\nLaplace evidence, value and gradient, n = {examples}, against 2 ARD parameters (to reach: 1.5)"
+        f"\nLaplace evidence, value and gradient, n = {examples}, against 2 ARD parameters (goal: 1.5)"
     )
     plane = np.random.default_rng(0).normal(size=(examples, 2))
     y = np.where(plane[:, 0] + 0.5 * plane[:, 1] ** 2 > 0.4, 1.0, -1.0)
     calls = {}
     for inputs in (2, 20, 60):
-        # the same distances in any number of dimensions: the fits do not differ
+        # zeros keep the distances the same in any number of dimensions, so the fits are identical
         x = np.zeros((examples, inputs))
         x[:, :2] = plane
         model = machine(inputs, losses.Hinge(1.0))
         function = compiled(criteria.LaplaceEvidence())
         data = jnp.asarray(x), jnp.asarray(y)
         calls[inputs] = lambda f=function, m=model, d=data: f(m, *d)
-    # in turn, so that what else the machine does meets all of them
+    # in turn, so that other programs disturb all of them alike
     rounds = [
         {inputs: best_time(call, 5) for inputs, call in calls.items()} for _ in range(repeats)
     ]
@@ -132,7 +132,7 @@ def restarts(sizes, steps, count):
         f"in threads, up to {cores} at a time, not vmapped" if is_cpu() else "in one vmapped batch"
     )
     print(f"\nSelection by the Laplace evidence, {steps} steps: {count} restarts against one")
-    print(f"(they run {how}; to reach with 25: 12 at n = 150, 25 at n = 400)")
+    print(f"(they run {how}; goals with 25: 12 at n = 150, 25 at n = 400)")
     for examples in sizes:
         x, y = twonorm(examples)
         model = machine(20, losses.Hinge(1.0))
@@ -181,9 +181,9 @@ def whole_selection(examples, steps, grid):
     select()
     first = time.perf_counter() - begin
     begin = time.perf_counter()
-    found = select()
+    selection = select()
     ours = time.perf_counter() - begin
-    error = float(jnp.mean(found.fit().predict(x_test) != y_test))
+    error = float(jnp.mean(selection.fit().predict(x_test) != y_test))
     print(f"  LaplaceEvidence, L-BFGS            {ours:7.2f} s   test error {error:.2%}   "
           f"(first call {first:.1f} s with compilation)")  # fmt: skip
 
@@ -196,7 +196,7 @@ def whole_selection(examples, steps, grid):
         reference = time.perf_counter() - begin
     error = np.mean(gpc.predict(x_test) != y_test)
     print(f"  GaussianProcessClassifier, ARD     {reference:7.2f} s   test error {error:.2%}   "
-          f"ratio {reference / ours:5.1f} (to reach: 5)")  # fmt: skip
+          f"ratio {reference / ours:5.1f} (goal: 5)")  # fmt: skip
     begin = time.perf_counter()
     search = GridSearchCV(SVC(), {"C": np.logspace(-1, 3, grid[0]),
                                   "gamma": np.logspace(-4, 0, grid[1])}, cv=5).fit(x, y)  # fmt: skip
@@ -212,7 +212,7 @@ def is_cpu() -> bool:
     return jax.default_backend() == "cpu"
 
 
-# of each part: what it does, with arguments for the quick form and for the whole one
+# each part: its function, the arguments of the quick run, and those of the full run
 PARTS = {
     "press": (press, ((60,), 1), ((400, 1300, 2000), 5)),
     "others": (others, (60, 1), (400, 5)),
@@ -226,12 +226,12 @@ def main(arguments=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--output", type=Path, help="a file for what is printed")
+    parser.add_argument("--output", type=Path, help="also write the output to this file")
     options = parser.parse_args(arguments)
     with jax.enable_x64(True), printed_to(options.output):
         for name in options.parts:
             part, quick, whole = PARTS[name]
-            # many small matrices: threads of the linear algebra would only wait for each other
+            # the matrices are small: threads of the linear algebra would only wait for each other
             one_thread = name != "press" and not options.quick
             with threadpool_limits(1) if one_thread else contextlib.nullcontext():
                 part(*(quick if options.quick else whole))

@@ -1,24 +1,25 @@
-"""Estimators that tune themselves against scikit-learn's grid search: error, log loss, time.
+"""Our estimators without any tuning against scikit-learn's grid search: error, log loss, time.
 
     python examples/benchmarks/estimators.py                     # 13 sets, 5 partitions: an hour
-    python examples/benchmarks/estimators.py --sets heart        # one of them
+    python examples/benchmarks/estimators.py --sets heart        # one set
     python examples/benchmarks/estimators.py --quick             # generated data, a minute; also with --parts
     python examples/benchmarks/estimators.py --parts regression classes    # the other parts
-    python examples/benchmarks/estimators.py --show              # the tables of what has been measured
+    python examples/benchmarks/estimators.py --show              # prints the saved tables
 
-`BayesianSVC()`, `LSSVC()` and `MeanFieldGPC()`, with no argument at all, against
-`GridSearchCV(make_pipeline(StandardScaler(), SVC()), ..., cv=5)` over 5 values of C (0.1 to 1000) and 9
-of gamma (2^-6 to 2^10, divided by the number of inputs), whose probabilities are those of
-`CalibratedClassifierCV` with five folds around the best of them. All in one process with one thread
-for linear algebra; seconds are those of `fit` without compilation, which is done on another partition before.
+Classification: `BayesianSVC()`, `LSSVC()` and `MeanFieldGPC()`, called without arguments, against
+`GridSearchCV(make_pipeline(StandardScaler(), SVC()), ..., cv=5)` over 5 values of C (0.1 to 1000) and 9 of
+gamma (2^-6 to 2^10, divided by the number of inputs). The probabilities of the grid search come from
+`CalibratedClassifierCV` with five folds around its best machine. Everything runs in one process with one
+thread for linear algebra. Seconds are those of `fit`; a fit to another partition beforehand excludes
+compilation.
 
-`BayesianSVR()` against `GridSearchCV` over `SVR` (C, gamma and epsilon, 5 x 5 x 3) and against
-`GaussianProcessRegressor` with an ARD kernel and noise, on 1000 rows of each set (481 of Boston), tested on
-the others; intervals of 95 %. And three and ten classes: `BayesianSVC()` against the grid search on iris
-and digits.
+Regression: `BayesianSVR()` against `GridSearchCV` over `SVR` (C, gamma and epsilon, 5 x 5 x 3) and against
+`GaussianProcessRegressor` with an ARD kernel and noise. They train on 1000 rows of each set (481 of Boston)
+and are tested on the others, with 95 % intervals. Classes: `BayesianSVC()` against the grid search on iris
+(three classes) and digits (ten).
 
-Every partition of every method is saved as it comes in `results/estimators.json`; a second call goes on.
-Needs the benchmark data (see the README on `JAXSVM_DATA`) and scikit-learn.
+Each record is saved in `results/estimators.json` as it is computed; run the script again to resume. Needs
+the benchmark data (see the README on `JAXSVM_DATA`) and scikit-learn.
 """
 
 import argparse
@@ -70,17 +71,17 @@ def run(method: str, data, other) -> dict:
     x, y, x_test, y_test = (np.asarray(part) for part in data)
     if method == PEER:
         begin = time.perf_counter()
-        found = grid_search(x.shape[1]).fit(x, y)
+        search = grid_search(x.shape[1]).fit(x, y)
         seconds = time.perf_counter() - begin
-        labels = found.predict(x_test)
-        calibrated = CalibratedClassifierCV(found.best_estimator_, cv=5).fit(x, y)
+        labels = search.predict(x_test)
+        calibrated = CalibratedClassifierCV(search.best_estimator_, cv=5).fit(x, y)
         p = calibrated.predict_proba(x_test)
         both = time.perf_counter() - begin
     else:
         estimator = ESTIMATORS[method]()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            if other is not None:  # for its compilation
+            if other is not None:  # compile first
                 estimator.fit(*(np.asarray(part) for part in other[:2]))
             begin = time.perf_counter()
             estimator.fit(x, y)
@@ -106,33 +107,33 @@ def run_regression(method: str, data) -> dict:
     x, y, x_test, y_test = data
     inputs = x.shape[1]
     if method == "BayesianSVR":
-        found = BayesianSVR()
+        regressor = BayesianSVR()
     elif method == "SVR by grid":
         scale = float(np.std(y))
         grid = {
             "svr__C": scale * np.logspace(-1, 3, 5), "svr__gamma": 4.0 ** np.arange(-2, 3) / inputs,
             "svr__epsilon": scale * np.array([0.01, 0.1, 0.3]),
         }  # fmt: skip
-        found = GridSearchCV(make_pipeline(StandardScaler(), SVR()), grid, cv=5)
+        regressor = GridSearchCV(make_pipeline(StandardScaler(), SVR()), grid, cv=5)
     else:
         kernel = ConstantKernel(1.0) * RBF(np.full(inputs, inputs**0.5)) + WhiteKernel(0.1)
-        regressor = GaussianProcessRegressor(kernel, normalize_y=True)
-        found = make_pipeline(StandardScaler(), regressor)
+        process = GaussianProcessRegressor(kernel, normalize_y=True)
+        regressor = make_pipeline(StandardScaler(), process)
     begin = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        if method == "BayesianSVR":  # for its compilation
-            found.fit(x, y)
+        if method == "BayesianSVR":  # compile first
+            regressor.fit(x, y)
             begin = time.perf_counter()
-        found.fit(x, y)
+        regressor.fit(x, y)
     seconds = time.perf_counter() - begin
-    record = {"error": round(float(np.mean((found.predict(x_test) - y_test) ** 2)), 5)}
+    record = {"error": round(float(np.mean((regressor.predict(x_test) - y_test) ** 2)), 5)}
     if method == "BayesianSVR":
-        low, high = found.predict_interval(x_test)
+        low, high = regressor.predict_interval(x_test)
     elif method == "SVR by grid":
         low = high = np.full_like(y_test, np.nan)
     else:
-        mean, deviation = found.predict(x_test, return_std=True)
+        mean, deviation = regressor.predict(x_test, return_std=True)
         low, high = mean - 1.96 * deviation, mean + 1.96 * deviation
     inside = float(np.mean((low <= y_test) & (y_test <= high)))
     return record | {"coverage": None if np.isnan(low).any() else round(inside, 4),
@@ -140,7 +141,7 @@ def run_regression(method: str, data) -> dict:
 
 
 def run_classes(method: str, name: str) -> dict:
-    """Half of iris, 600 of the digits to train on."""
+    """Train on half of iris or on 600 digits."""
     x, y = (load_iris if name == "iris" else load_digits)(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(y))
     train, test = np.split(order, [75 if name == "iris" else 600])
@@ -166,16 +167,16 @@ def rows_of(name: str, partition: int):
 def show_others(records: dict) -> None:
     for part, columns in (("regression", ("error", "coverage", "seconds")),
                           ("classes", ("error", "log_loss", "seconds"))):  # fmt: skip
-        found = {k: v for k, v in records.items() if k.startswith(part)}
-        if not found:
+        of_part = {k: v for k, v in records.items() if k.startswith(part)}
+        if not of_part:
             continue
         print(f"\n{part}: means over partitions\n\n| set | method | partitions | "
               + " | ".join(columns) + " |\n|---|---|---|---|---|---|")  # fmt: skip
-        for start in dict.fromkeys(key.rsplit("/", 1)[0] for key in found):
-            rows = [v for k, v in found.items() if k.startswith(start + "/")]
-            # nothing where a method has no such figure, or a run was halted meanwhile
-            known = ([row[c] for row in rows if row[c] is not None] for c in columns)
-            cells = [f"{np.mean(values):.4g}" if values else "-" for values in known]
+        for start in dict.fromkeys(key.rsplit("/", 1)[0] for key in of_part):
+            rows = [v for k, v in of_part.items() if k.startswith(start + "/")]
+            # None: the method has no such score, or the machine was suspended during the run
+            columns_of = ([row[c] for row in rows if row[c] is not None] for c in columns)
+            cells = [f"{np.mean(values):.4g}" if values else "-" for values in columns_of]
             _, name, method = start.split("/")
             print(f"| {name} | {method} | {len(rows)} | " + " | ".join(cells) + " |")
 
@@ -200,7 +201,7 @@ def show(records: dict) -> None:
         cells = [
             f"{e:.2f} | {loss:.4f} | {s:.2f}" for e, loss, s, _ in (means[name][m] for m in methods)
         ]
-        count = min(len(found) for found in rows.values())
+        count = min(len(of_method) for of_method in rows.values())
         print(f"| {name} | {count} | " + " | ".join(cells) + " |")
     if not means or PEER not in methods:
         return
@@ -209,13 +210,13 @@ def show(records: dict) -> None:
     print("\n| method | mean error | mean log loss | sets of lower error | sets of lower log loss |"
           " time over the peer's (geometric mean) | largest |")  # fmt: skip
     print("|---|---|---|---|---|---|---|")
-    for place, method in enumerate(methods):
-        own = table[:, place]
-        ratios = own[:, 2] / peer[:, 2]
+    for column, method in enumerate(methods):
+        ours = table[:, column]
+        ratios = ours[:, 2] / peer[:, 2]
         print(
-            f"| {method} | {own[:, 0].mean():.2f} | {own[:, 1].mean():.4f} | "
-            f"{np.sum(own[:, 0] < peer[:, 0])} of {len(own)} | "
-            f"{np.sum(own[:, 1] < peer[:, 1])} of {len(own)} | "
+            f"| {method} | {ours[:, 0].mean():.2f} | {ours[:, 1].mean():.4f} | "
+            f"{np.sum(ours[:, 0] < peer[:, 0])} of {len(ours)} | "
+            f"{np.sum(ours[:, 1] < peer[:, 1])} of {len(ours)} | "
             f"{np.exp(np.log(ratios).mean()):.2f} | {ratios.max():.2f} |"
         )
 
@@ -228,30 +229,32 @@ def main(arguments=None) -> None:
     parser.add_argument("--parts", nargs="+", default=["classification"], choices=PARTS)
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--quick", action="store_true", help="generated data, nothing saved")
-    parser.add_argument("--show", action="store_true", help="compute nothing")
-    chosen = parser.parse_args(arguments)
-    if chosen.quick:
-        chosen.sets, chosen.partitions, chosen.methods = ["generated"], 1, ["LSSVC", PEER]
-        chosen.output = None if chosen.output == RESULTS else chosen.output
-    store = Store(chosen.output, "examples/benchmarks/estimators.py")
-    wanted = () if chosen.show else chosen.parts
-    if "regression" in wanted:
-        for name in ("generated",) if chosen.quick else REGRESSIONS:
+    parser.add_argument(
+        "--show", action="store_true", help="print saved results and compute nothing"
+    )
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.sets, options.partitions, options.methods = ["generated"], 1, ["LSSVC", PEER]
+        options.output = None if options.output == RESULTS else options.output
+    store = Store(options.output, "examples/benchmarks/estimators.py")
+    parts = () if options.show else options.parts
+    if "regression" in parts:
+        for name in ("generated",) if options.quick else REGRESSIONS:
             for method in REGRESSORS:
-                for partition in range(chosen.partitions):
+                for partition in range(options.partitions):
                     key = f"regression/{name}/{method}/{partition:02d}"
                     data = rows_of(name, partition)
                     print(key, store.compute(key, lambda: run_regression(method, data)), flush=True)
-    if "classes" in wanted:
-        for name in ("iris",) if chosen.quick else ("iris", "digits"):
+    if "classes" in parts:
+        for name in ("iris",) if options.quick else ("iris", "digits"):
             for method in ("BayesianSVC", PEER):
                 key = f"classes/{name}/{method}/00"
                 print(key, store.compute(key, lambda: run_classes(method, name)), flush=True)
-    for name in chosen.sets if "classification" in wanted else []:
-        for method in chosen.methods:
-            for partition in range(chosen.partitions):
-                # the first of each set has to be compiled; so for it another partition goes before
-                other = load(name, chosen.partitions) if partition == 0 else None
+    for name in options.sets if "classification" in parts else []:
+        for method in options.methods:
+            for partition in range(options.partitions):
+                # the first partition of a set compiles, so another one is fitted before it
+                other = load(name, options.partitions) if partition == 0 else None
                 key = f"{name}/{method}/{partition:02d}"
                 record = store.compute(key, lambda: run(method, load(name, partition), other))
                 print(f"{key:32s} {record}", flush=True)

@@ -1,19 +1,19 @@
-"""What posterior draws, gradients of the evidence and whole ascents cost.
+"""The cost of posterior draws, of gradients of the evidence, and of whole ascents.
 
-    python examples/benchmarks/evidence.py            # some minutes; or --parts draws peak growth ascent
-    python examples/benchmarks/evidence.py --quick    # small sizes, draws and peak: whether it runs at all
-    python examples/benchmarks/evidence.py --output evidence.txt    # saves what it prints
+    python examples/benchmarks/evidence.py            # a few minutes; or --parts draws peak growth ascent
+    python examples/benchmarks/evidence.py --quick    # small sizes, draws and peak: only to see that it runs
+    python examples/benchmarks/evidence.py --output evidence.txt    # also writes the output to a file
 
-- `draws`: effective draws a second of our chains, against the loop of [GS05], written in plain NumPy
-  below: one chain, ten leapfrog steps of 0.05, the first half dropped. Same model, same white
-  coordinates, same estimator; the worst of total loss, penalty and leading coordinates counts.
-- `peak`: which share of the speed of a large matrix product the leapfrog steps reach.
-- `growth`: time and memory of one gradient of the evidence against the number of examples.
+- `draws`: effective draws per second of our chains, against the loop of [GS05], written in plain NumPy
+  below: one chain, ten leapfrog steps of 0.05, the first half dropped. Both have the same model, white
+  coordinates and estimator. The worst of total loss, penalty and leading coordinates counts.
+- `peak`: the speed of the leapfrog steps as a share of that of a large matrix product.
+- `growth`: time and memory of one gradient of the evidence for growing numbers of examples.
 - `ascent`: whole ascents with the defaults, on the first partition of each of the thirteen benchmark sets
   (see the README on `JAXSVM_DATA`).
 
-Times are without compilation, and the best of several where they are short: on a busy machine believe
-the ratios, not the seconds.
+Times are without compilation, and short ones are the best of several. On a busy machine trust the ratios more
+than the seconds.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import warnings
 from pathlib import Path
 from typing import NamedTuple
 
-# threads that wait for each other cost more than they give
+# several threads would only wait for each other
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import equinox as eqx
@@ -59,7 +59,7 @@ def timed(function):
 
 def best_of(function, repeats: int) -> float:
     times = []
-    while len(times) < repeats and sum(times) < 20:  # a long one is not worth a second
+    while len(times) < repeats and sum(times) < 20:  # long runs are not repeated
         times.append(timed(function)[1])
     return min(times)
 
@@ -71,14 +71,14 @@ def machine(inputs: int, variance: float = 1.0, C: float = 0.6):
 
 def setup_of(name: str, examples: int, rank: int) -> Setup:
     x, y = getattr(jsvm.datasets, name)(examples, key=jax.random.key(0))
-    # where the paper's step size is about right for the paper's loop
+    # settings for which the paper's step size suits the paper's loop
     model = machine(x.shape[1], variance=4.0, C=1.0)
     subspace = jsvm.Nystrom(rank, min(LANDMARKS, examples)).subspace(model, x, jax.random.key(1))
     return Setup(model, x, y, jnp.ones(examples), subspace)
 
 
 class Speed(NamedTuple):
-    """Of one sampler: seconds of warm-up and of drawing, gradients, effective draws, acceptance."""
+    """The speed of a sampler: seconds of warm-up and drawing, gradients, effective draws, acceptance."""
 
     warmup: float
     drawing: float
@@ -88,17 +88,17 @@ class Speed(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Effective draws a second, warm-up included."""
+        """Effective draws per second, warm-up included."""
         return self.effective / (self.warmup + self.drawing)
 
     @property
     def warm_rate(self) -> float:
-        """Effective draws a second once warmed up."""
+        """Effective draws per second after warm-up."""
         return self.effective / self.drawing
 
 
 def effective(quantities) -> float:
-    """The least effective number of draws among quantities of shape (chains, draws)."""
+    """The lowest number of effective draws among quantities of shape (chains, draws)."""
     return min(ess_bulk(np.asarray(quantity)) for quantity in quantities)
 
 
@@ -113,35 +113,35 @@ def our_draws(target, state, key):
 
 
 class OurChains:
-    """Warm-up and draws, `<u b'>` and the derivatives of the loss averaged on the way."""
+    """Warm-up and draws of our chains, with the averages `<u b'>` and the derivatives of the loss."""
 
     def __init__(self, target):
         self.target = target
-        self.warm, self.drawing, self.found, self.accepted = [], [], [], []
-        self.round(0)  # compiles
+        self.warm, self.drawing, self.effective, self.accepted = [], [], [], []
+        self.round(0)  # compile first
         self.warm.clear()
         self.drawing.clear()
 
     def round(self, number: int) -> None:
-        """One whole run, timed."""
+        """Time one whole run."""
         warm_key, draw_key = jax.random.split(jax.random.key(number))
         state, seconds = timed(lambda: our_warmup(self.target, warm_key))
         self.warm.append(seconds)
         (_, _, traces), seconds = timed(lambda: our_draws(self.target, state, draw_key))
         self.drawing.append(seconds)
         columns = (traces.loss, traces.penalty, *jnp.moveaxis(traces.coordinates, 2, 0))
-        self.found.append(effective(column.T for column in columns))
+        self.effective.append(effective(column.T for column in columns))
         self.accepted.append(float(jnp.mean(traces.acceptance)))
 
     def speed(self) -> Speed:
-        """Of the least disturbed round, with the mean number of effective draws."""
+        """The speed of the least disturbed round, with the mean number of effective draws."""
         gradients = METHOD.integration_steps * DRAWS * CHAINS
-        found, accepted = np.mean(self.found), np.mean(self.accepted)
-        return Speed(min(self.warm), min(self.drawing), gradients, found, accepted)
+        draws, accepted = np.mean(self.effective), np.mean(self.accepted)
+        return Speed(min(self.warm), min(self.drawing), gradients, draws, accepted)
 
 
 class PaperLoop:
-    """The paper's loop, eqs. 19-21, as one would write it in NumPy; `run` can be called again to go on."""
+    """The paper's loop, eqs. 19-21, as one would write it in NumPy; calling `run` again continues it."""
 
     def __init__(self, factor, y, C: float, b, seed: int = 0):
         self.signed = y[:, None] * factor  # Y V
@@ -150,7 +150,7 @@ class PaperLoop:
         self.margins = self.signed @ b
         self.force = self._force(b, self.margins)
         self.potential = self._loss(self.margins) + b @ b / 2
-        self.slope_b = np.zeros_like(factor)  # the sum of u b', but for the factor -C y
+        self.slope_b = np.zeros_like(factor)  # the sum of u b' without the factor -C y
         self.accepted = 0
 
     def _loss(self, margins):
@@ -197,7 +197,7 @@ def our_speed(name: str, examples: int, rank: int, rounds: int) -> Speed:
 
 
 def both_speeds(name: str, examples: int, rank: int, rounds: int, paper_draws: int):
-    """Ours and the loop's, in turn, so that both meet the same disturbances."""
+    """Our speed and the loop's, measured in turn so that other programs disturb both alike."""
     target = target_for(name, examples, rank)
     ours = OurChains(target)
     start = np.asarray(start_chains(target, METHOD, 1).b[0])
@@ -212,24 +212,24 @@ def both_speeds(name: str, examples: int, rank: int, rounds: int, paper_draws: i
         times.append(seconds)
         ours.round(number + 1)
     seconds = min(times) * rounds
-    found = effective(column[None] for column in np.concatenate(traces).T)
+    draws = effective(column[None] for column in np.concatenate(traces).T)
     accepted = loop.accepted / (length * rounds)
-    return ours.speed(), Speed(seconds, seconds, STEPS * length * rounds, found, accepted)
+    return ours.speed(), Speed(seconds, seconds, STEPS * length * rounds, draws, accepted)
 
 
 def draws_part(names, sizes, ranks, rounds: int, paper_draws: int) -> dict:
-    print(f"\nEffective draws a second: {CHAINS} chains against the paper's loop in NumPy, C = 1")
-    print("(one chain); with warm-up, then without; gradients in thousands a second (to reach: 20)")
+    print(f"\nEffective draws per second: {CHAINS} chains against the paper's loop in NumPy, C = 1")
+    print("(one chain); with warm-up, then without; gradients in thousands per second (goal: 20)")
     print(
         f"{'':9s} {'n':>5s} rank |  ours: gradients accepted effective   warm "
         "| loop: gradients accepted effective   warm | ratio   warm"
     )
-    ratios, found = [], {}
+    ratios, speeds = [], {}
     for name in names:
         for examples in sizes:
             for rank in ranks:
                 ours, loop = both_speeds(name, examples, rank, rounds, paper_draws)
-                found[name, examples, rank] = ours
+                speeds[name, examples, rank] = ours
                 ratios.append((ours.rate / loop.rate, ours.warm_rate / loop.warm_rate))
                 cells = "| ".join(
                     f"{s.gradients / s.drawing / 1e3:15.1f} {s.acceptance:8.2f} {s.rate:9.0f} "
@@ -242,24 +242,24 @@ def draws_part(names, sizes, ranks, rounds: int, paper_draws: int) -> dict:
                     flush=True,
                 )
     ratio, warm = np.exp(np.mean(np.log(ratios), axis=0))
-    print(f"geometric mean of the ratios: {ratio:.1f} (to reach: 20), without warm-up {warm:.1f}")
-    return found
+    print(f"geometric mean of the ratios: {ratio:.1f} (goal: 20), without warm-up {warm:.1f}")
+    return speeds
 
 
 def product_speed(size: int, repeats: int = 5) -> float:
-    """Floating-point operations a second of a large matrix product in float64."""
+    """Floating-point operations per second of a large matrix product in float64."""
     matrix = jax.random.normal(jax.random.key(0), (size, size))
     product = jax.jit(jnp.matmul)
     jax.block_until_ready(product(matrix, matrix))
     return 2 * size**3 / best_of(lambda: product(matrix, matrix), repeats)
 
 
-def peak_part(sizes, ranks, rounds: int, product: int, known: dict) -> None:
+def peak_part(sizes, ranks, rounds: int, product: int, measured: dict) -> None:
     peak = product_speed(product)
     print(f"\nThe two matrix products of a leapfrog step against one of {product} x {product}")
     for examples in sizes:
         for rank in ranks:
-            speed = known.get(("twonorm", examples, rank))
+            speed = measured.get(("twonorm", examples, rank))
             speed = speed or our_speed("twonorm", examples, rank, rounds)
             # n x p by p x chains, and back
             done = 4 * examples * rank * speed.gradients / speed.drawing
@@ -272,7 +272,7 @@ def peak_part(sizes, ranks, rounds: int, product: int, known: dict) -> None:
 
 
 def gradient_cost(examples: int, route: str, draws: int, repeats: int) -> tuple[float, float]:
-    """Seconds of one gradient, and bytes that its compiled form holds at most."""
+    """Seconds of one gradient, and the peak memory of its compiled program in bytes."""
     setup = setup_of("twonorm", examples, 20)
     plan = Plan(METHOD, CHAINS, 30, draws, route)
     arguments = (setup, plan, jax.random.key(2))
@@ -297,9 +297,9 @@ def growth_part(sizes: dict, draws: int, repeats: int) -> None:
         time_power, memory_power = (
             np.polyfit(np.log(counts), np.log(column), 1)[0] for column in np.array(costs, float).T
         )
-        goal = " (to reach: 1.1 and 1)" if route == "fisher" else ""
+        goal = " (goal: 1.1 and 1)" if route == "fisher" else ""
         print(
-            f"  route {route}   grows like n to the power {time_power:.2f}, its memory "
+            f"  route {route}   grows as n to the power {time_power:.2f}, its memory "
             f"{memory_power:.2f}{goal}"
         )
 
@@ -307,13 +307,13 @@ def growth_part(sizes: dict, draws: int, repeats: int) -> None:
 def one_ascent(name: str, data, **options) -> float:
     x, y, x_test, y_test = data
     model, key = machine(x.shape[1]), jax.random.key(2005)
-    # the default: from 1,000 examples on time and memory must not grow like their square
+    # as by default: from 1,000 examples on, time and memory must not grow quadratically
     route = "kernel" if len(y) < 1000 else "fisher"
     options = {"throw": False, "progress": False, "route": route, **options}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", jsvm.sampling.SamplingWarning)
         first = options | {"max_steps": 1}
-        jsvm.evidence_ascent(model, x, y, key=key, **first)  # compiles
+        jsvm.evidence_ascent(model, x, y, key=key, **first)  # compile first
         begin = time.perf_counter()
         path = jsvm.evidence_ascent(model, x, y, key=key, **options)
         seconds = time.perf_counter() - begin
@@ -322,14 +322,14 @@ def one_ascent(name: str, data, **options) -> float:
     result = jsvm.RESULTS(int(path.result)).name
     print(
         f"  {name:14s} n = {len(y):5d}   {route}   {seconds:7.2f} s   {steps:3d} steps ({result}), "
-        f"{1e3 * seconds / steps:6.0f} ms a step   test error {error:.2%}",
+        f"{1e3 * seconds / steps:6.0f} ms per step   test error {error:.2%}",
         flush=True,
     )
     return seconds
 
 
 def ascent_part(quick: bool) -> None:
-    print("\nAscents of the evidence, from beginning to end (to reach: 10 s each)")
+    print("\nAscents of the evidence, from beginning to end (goal: 10 s each)")
     if quick:
         x, y = jsvm.datasets.twonorm(400, key=jax.random.key(0))
         low_rank = jsvm.Nystrom(rank=5, landmarks=20)
@@ -342,16 +342,16 @@ def ascent_part(quick: bool) -> None:
 
 
 def run(parts, quick: bool) -> None:
-    """The chosen parts, one after the other."""
-    parts = parts or (PARTS[:2] if quick else PARTS)  # the others take long to compile
-    print("load of the machine: " + ", ".join(f"{load:.1f}" for load in os.getloadavg()))
+    """Run the requested parts."""
+    parts = parts or (PARTS[:2] if quick else PARTS)  # the other parts take long to compile
+    print("load average: " + ", ".join(f"{load:.1f}" for load in os.getloadavg()))
     sizes, ranks, rounds = ((60,), (8,), 2) if quick else ((200, 400, 700, 1300), (20, 40), 8)
-    known = {}
+    measured = {}
     if "draws" in parts:
         names = ("twonorm",) if quick else ("twonorm", "ringnorm")
-        known = draws_part(names, sizes, ranks, rounds, 1000 if quick else 16_000)
+        measured = draws_part(names, sizes, ranks, rounds, 1000 if quick else 16_000)
     if "peak" in parts:
-        peak_part(sizes, ranks, rounds, 300 if quick else 2000, known)
+        peak_part(sizes, ranks, rounds, 300 if quick else 2000, measured)
     if "growth" in parts:
         powers = range(2) if quick else range(7)
         counts = {"fisher": [(250 if quick else 1000) * 2**power for power in powers]}
@@ -366,13 +366,13 @@ def main(arguments=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small sizes only")
     parser.add_argument(
-        "--parts", nargs="+", choices=PARTS, help="by default all; draws and peak if quick"
+        "--parts", nargs="+", choices=PARTS, help="default: all; with --quick, draws and peak"
     )
-    parser.add_argument("--output", type=Path, help="a file for what is printed")
-    chosen = parser.parse_args(arguments)
+    parser.add_argument("--output", type=Path, help="also write the output to this file")
+    options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
-    with printed_to(chosen.output):
-        run(chosen.parts, chosen.quick)
+    with printed_to(options.output):
+        run(options.parts, options.quick)
 
 
 if __name__ == "__main__":

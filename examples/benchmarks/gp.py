@@ -1,17 +1,16 @@
-"""What Gaussian process classification costs, as ratios measured in the same run.
+"""The cost of Gaussian process classification, as ratios measured in the same run.
 
     python examples/benchmarks/gp.py            # a minute
-    python examples/benchmarks/gp.py --quick    # small sizes: whether it runs at all
-    python examples/benchmarks/gp.py --output gp.txt       # saves what it prints
+    python examples/benchmarks/gp.py --quick    # small sizes, only to see that it runs
+    python examples/benchmarks/gp.py --output gp.txt       # also writes the output to a file
 
-- Laplace's approximation with one lengthscale for each input, selected by its evidence on Twonorm,
-  against scikit-learn's `GaussianProcessClassifier` from the same start: both the time and the evidence.
-  What both say of the evidence of either solution must agree, or the times would not compare.
+- The Laplace approximation with one lengthscale for each input, selected by its evidence on Twonorm,
+  against scikit-learn's `GaussianProcessClassifier` from the same start: time and evidence. Both libraries
+  must agree on the evidence of either solution; otherwise the times would not be comparable.
 - Naive mean field against the fit of a support vector machine with the same kernel.
-- Expectation propagation against Laplace's approximation: a posterior, and the evidence with gradient.
+- Expectation propagation against the Laplace approximation: a posterior, and the evidence with gradient.
 
-Compilation is not counted: every time is of a call after a first one. All run on one thread of
-linear algebra.
+Compilation is not counted: a first call precedes every measurement. Linear algebra runs on one thread.
 """
 
 import argparse
@@ -57,25 +56,27 @@ def selection(x, y, max_steps: int, repeats: int) -> None:
             model, x, y, gp.Laplace(), bounds=bounds, max_steps=max_steps, progress=False
         )
 
-    found = select()
+    best = select()
     ours = best_time(lambda: select().value, repeats)
     kernel = ConstantKernel(2.0) * SklearnRBF(np.full(inputs, 4.0))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of lengthscales at their bound
+        warnings.simplefilter("ignore")  # about lengthscales at their bound
         begin = time.perf_counter()
         theirs = GaussianProcessClassifier(kernel).fit(np.asarray(x), np.asarray(y))
         reference = time.perf_counter() - begin
-    known = theirs.log_marginal_likelihood_value_
-    print(f"  jaxsvm        {ours:7.2f} s   log evidence {-float(found.value):9.3f}   "
-          f"{int(found.history.steps[0])} steps")  # fmt: skip
-    print(f"  scikit-learn  {reference:7.2f} s   log evidence {known:9.3f}")
-    print(f"  ratio {reference / ours:.1f} (to reach: 5 at the same evidence)")
-    kernel = found.model.kernel
-    chosen = np.log(np.hstack([kernel.variance, kernel.lengthscale]))  # in the order of theirs
-    for label, logs in (("jaxsvm's", chosen), ("scikit-learn's", theirs.kernel_.theta)):
+    peer_evidence = theirs.log_marginal_likelihood_value_
+    print(f"  jaxsvm        {ours:7.2f} s   log evidence {-float(best.value):9.3f}   "
+          f"{int(best.history.steps[0])} steps")  # fmt: skip
+    print(f"  scikit-learn  {reference:7.2f} s   log evidence {peer_evidence:9.3f}")
+    print(f"  ratio {reference / ours:.1f} (goal: 5 at the same evidence)")
+    kernel = best.model.kernel
+    selected = np.log(np.hstack([kernel.variance, kernel.lengthscale]))  # in the order of theirs
+    for label, logs in (("jaxsvm's", selected), ("scikit-learn's", theirs.kernel_.theta)):
         values = {"variance": np.exp(logs[0]), "lengthscale": np.exp(logs[1:])}
-        there = jsvm.replace(model, {f"kernel.{name}": value for name, value in values.items()})
-        one, other = -float(gp.Laplace()(there, x, y)), theirs.log_marginal_likelihood(logs)
+        machine_there = jsvm.replace(
+            model, {f"kernel.{name}": value for name, value in values.items()}
+        )
+        one, other = -float(gp.Laplace()(machine_there, x, y)), theirs.log_marginal_likelihood(logs)
         print(f"  evidence of {label:14s} solution by both: {one:.6f} and {other:.6f}")
         if abs(one - other) > 1e-6 * abs(other):
             raise AssertionError(f"the evidences of {label} solution differ: {one} and {other}")
@@ -88,11 +89,11 @@ def mean_field(x, y, repeats: int) -> None:
     reference = best_time(lambda: jsvm.fit(svm, x, y).dual, repeats)
     print(f"  jaxsvm.fit, hinge                  {1e3 * reference:8.1f} ms")
     for method in ("newton", "adaptive"):
-        found = gp.mean_field(process, x, y, method=method)
+        posterior = gp.mean_field(process, x, y, method=method)
         ours = best_time(lambda m=method: gp.mean_field(process, x, y, method=m).dual, repeats)
         label = f"gp.mean_field, {method}"
         print(f"  {label:34s} {1e3 * ours:8.1f} ms   ratio {ours / reference:6.1f}   "
-              f"{int(found.iterations)} iterations")  # fmt: skip
+              f"{int(posterior.iterations)} iterations")  # fmt: skip
 
 
 def propagation(x, y, repeats: int) -> None:
@@ -115,7 +116,7 @@ def propagation(x, y, repeats: int) -> None:
 def main(arguments=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--output", type=Path, help="a file for what is printed")
+    parser.add_argument("--output", type=Path, help="also write the output to this file")
     options = parser.parse_args(arguments)
     examples, inputs, repeats = (40, 2, 1) if options.quick else (400, 20, 3)
     with jax.enable_x64(True), threadpool_limits(1), printed_to(options.output):

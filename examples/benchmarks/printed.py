@@ -1,4 +1,4 @@
-"""What a benchmark prints, shown and kept in a file."""
+"""Copy the output of a benchmark to a file."""
 
 import contextlib
 import io
@@ -9,9 +9,9 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def printed_to(path: Path | None) -> Iterator[None]:
-    """Whatever is printed inside also goes into the file, line by line, since benchmarks take long.
+    """Copy printed output to the file, line by line, since benchmarks take long.
 
-    Without a path it is only shown.
+    If the path is None, only print.
     """
     if path is None:
         yield
@@ -22,18 +22,18 @@ def printed_to(path: Path | None) -> Iterator[None]:
 
 
 class _Both(io.TextIOBase):
-    """Two places to write to."""
+    """A stream that writes to two others."""
 
     def __init__(self, first, second):
-        self.places = (first, second)
+        self.streams = (first, second)
 
     def write(self, text):
-        """To both."""
-        for place in self.places:
-            place.write(text)
+        """Write to both."""
+        for stream in self.streams:
+            stream.write(text)
         return len(text)
 
     def flush(self):
-        """Both."""
-        for place in self.places:
-            place.flush()
+        """Flush both."""
+        for stream in self.streams:
+            stream.flush()

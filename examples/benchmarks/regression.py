@@ -1,19 +1,19 @@
-"""What adapting all hyperparameters of a regression costs, against scikit-learn's Gaussian process.
+"""The cost of adapting all hyperparameters of a regression, against scikit-learn's Gaussian process.
 
-    python examples/benchmarks/regression.py                  # minutes; or --parts adaptation coverage
-    python examples/benchmarks/regression.py --quick          # small sizes: whether it runs at all
-    python examples/benchmarks/regression.py --output FILE    # what is printed goes into a file as well
+    python examples/benchmarks/regression.py                  # a few minutes; or --parts adaptation coverage
+    python examples/benchmarks/regression.py --quick          # small sizes, only to see that it runs
+    python examples/benchmarks/regression.py --output FILE    # also writes the output to a file
 
 - `adaptation`: Bayesian support vector regression (`jaxsvm.regression.adapt`, ARD) against
   `GaussianProcessRegressor` with the same covariance (both have five hyperparameters: two lengthscales,
   offset, and C and epsilon, or amplitude and noise), from one start each, on two inputs of which one
-  matters: time, test error against the clean function, and how the times grow. To reach: no slower at
-  n = 1000, three times as fast at n = 4000, growing with an exponent below 2.36, that of the paper. beta is
-  0.3 at all sizes, so that the exponent compares like with like; the default, which is smaller from 2000
-  examples on, is faster there.
-- `coverage`: of 95 % intervals at n = 1000, on 20 data sets, beta = 0.3. To reach: between 93 and 97 %.
+  matters. It measures the time, the test error against the clean function, and the growth of the time.
+  Goals: as fast at n = 1000, three times as fast at n = 4000, and a growth exponent below 2.36, that of the
+  paper. beta is 0.3 at all sizes, so that the exponent compares like with like; the default is smaller from
+  2000 examples on.
+- `coverage`: the coverage of 95 % intervals at n = 1000, on 20 data sets, beta = 0.3. Goal: 93 to 97 %.
 
-Ours without compilation. Both may use all cores.
+Our times are without compilation. Both methods may use all cores.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def adaptation(sizes) -> None:
     times = []
     for examples in sizes:
         x, y, _ = data(examples, 0)
-        ours(x, y)  # compiles
+        ours(x, y)  # compile first
         selection, mine = seconds(lambda x=x, y=y: ours(x, y))
         error = float(jnp.mean((selection.fit().predict(x_new) - clean) ** 2))
         other, theirs = seconds(lambda x=x, y=y: peer(np.asarray(x), np.asarray(y)))
@@ -94,7 +94,7 @@ def adaptation(sizes) -> None:
     powers = [
         np.polyfit(np.log(sizes), np.log(column), 1)[0] for column in zip(*times, strict=True)
     ]
-    print(f"grows like n to the power {powers[0]:.2f} (to reach: 2.36), the peer {powers[1]:.2f}")
+    print(f"grows as n to the power {powers[0]:.2f} (goal: 2.36), the peer {powers[1]:.2f}")
 
 
 def coverage(examples: int, repetitions: int) -> None:
@@ -111,8 +111,8 @@ def coverage(examples: int, repetitions: int) -> None:
         errors.append(float(jnp.mean((posterior.latent(x_new)[0] - clean) ** 2)))
         print(f"{seed:8d} {shares[-1]:9.1%} {errors[-1]:9.6f}")
     print(
-        f"mean {np.mean(shares):.1%}, standard deviation {np.std(shares, ddof=1):.1%}, least "
-        f"{min(shares):.1%}, most {max(shares):.1%} over {repetitions} data sets (to reach: 93 to 97 %); "
+        f"mean {np.mean(shares):.1%}, standard deviation {np.std(shares, ddof=1):.1%}, lowest "
+        f"{min(shares):.1%}, highest {max(shares):.1%} over {repetitions} data sets (goal: 93 to 97 %); "
         f"mean ASE {np.mean(errors):.6f}"
     )
 
@@ -121,13 +121,13 @@ def main(arguments=None) -> None:
     parser = argparse.ArgumentParser(description="Adapting all hyperparameters of a regression.")
     parser.add_argument("--quick", action="store_true", help="small sizes only")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--output", type=Path, help="a file for what is printed")
-    chosen = parser.parse_args(arguments)
-    with jax.enable_x64(True), printed_to(chosen.output):
-        if "adaptation" in chosen.parts:
-            adaptation((50, 60) if chosen.quick else (500, 1000, 2000, 4000))
-        if "coverage" in chosen.parts:
-            coverage(50 if chosen.quick else 1000, 2 if chosen.quick else 20)
+    parser.add_argument("--output", type=Path, help="also write the output to this file")
+    options = parser.parse_args(arguments)
+    with jax.enable_x64(True), printed_to(options.output):
+        if "adaptation" in options.parts:
+            adaptation((50, 60) if options.quick else (500, 1000, 2000, 4000))
+        if "coverage" in options.parts:
+            coverage(50 if options.quick else 1000, 2 if options.quick else 20)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-"""Whether one process can go on forever: all estimators, `select` and `sample` on many shapes.
+"""Maps and memory of a long process: all estimators, `select` and `sample` on many shapes.
 
     python examples/benchmarks/soak.py            # 500 shapes: hours
-    python examples/benchmarks/soak.py --quick    # one shape: whether it runs at all
-    python examples/benchmarks/soak.py --output soak.txt   # saves what it prints
+    python examples/benchmarks/soak.py --quick    # one shape, only to see that it runs
+    python examples/benchmarks/soak.py --output soak.txt   # also writes the output to a file
 
-The shapes are those of five learning curves: one to five columns, each with 100 numbers of rows. `select` and
-`sample` compile for every shape; the estimators pad the rows, and compile for each column and every
-32 rows. Every fifty shapes the script prints the number of memory maps of the process, the memory it holds
-and the seconds so far. Maps and memory grow until the library begins to drop programs. From then on they
-must stay level: after all shapes at most a tenth more than at any time in the first hundred.
+The shapes are those of five learning curves: one to five columns, with 100 different numbers of rows each.
+`select` and `sample` compile for every shape. The estimators pad the rows and compile once per 32 rows and
+number of columns. Every fifty shapes the script prints the number of memory maps of the process, its memory
+and the seconds so far. Maps and memory grow until the library begins to drop programs. Then they must stay
+level: at the end they may exceed the largest value of the first hundred shapes by at most a tenth.
 
-Nearly all of the time goes into compiling. `XLA_FLAGS="--xla_backend_optimization_level=0
+Compilation takes nearly all of the time. `XLA_FLAGS="--xla_backend_optimization_level=0
 --xla_llvm_disable_expensive_passes=true"` shortens that; the flags are printed.
 """
 
@@ -48,31 +48,31 @@ def data(rows: int, columns: int):
 
 
 def work(rows: int, columns: int) -> list[np.ndarray]:
-    """Fit all estimators, `select` and `sample` with data of one shape; return what they found."""
+    """Run all estimators, `select` and `sample` on data of one shape; return their results."""
     x, y, targets = data(rows, columns)
     points = x[:5]
-    found = []
+    results = []
     for classifier in (BayesianSVC(max_iter=5), LSSVC(max_iter=5), MeanFieldGPC(max_iter=5)):
-        found.append(classifier.fit(x, y).predict_proba(points))
-    found.extend(BayesianSVR(max_iter=5).fit(x, targets).predict(points, return_std=True))
+        results.append(classifier.fit(x, y).predict_proba(points))
+    results.extend(BayesianSVR(max_iter=5).fit(x, targets).predict(points, return_std=True))
     machine = jsvm.KernelMachine(kernels.RBF(1.0), losses.LeastSquares(1.0), offset=True)
     best = jsvm.select(machine, x, y, criteria.PRESS(), max_steps=5, progress=False)
-    found.append(best.value)
+    results.append(best.value)
     model = jsvm.KernelMachine(kernels.RBF(1.0) + 0.1, losses.Hinge(1.0))
     posterior = jsvm.sample(model, x, y, key=jax.random.key(0), warmup=40, draws=40, progress=False)
-    found.append(posterior.probability(points))
-    return [np.asarray(part) for part in found]
+    results.append(posterior.probability(points))
+    return [np.asarray(part) for part in results]
 
 
 def main(arguments=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--output", type=Path, help="a file for what is printed")
+    parser.add_argument("--output", type=Path, help="also write the output to this file")
     options = parser.parse_args(arguments)
     shapes = [(rows, columns) for columns in COLUMNS for rows in ROWS]
     shapes, every = (shapes[:1], 1) if options.quick else (shapes, 50)
     with jax.enable_x64(True), printed_to(options.output), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # few steps and few draws: searches that have not settled
+        warnings.simplefilter("ignore")  # few steps and draws: searches do not converge
         flags = os.environ.get("XLA_FLAGS", "none")
         print(
             f"jax {jax.__version__}, limit of maps {LIMIT.read_text().strip()}, XLA flags: {flags}"
@@ -82,7 +82,7 @@ def main(arguments=None) -> None:
         begin = time.perf_counter()
         for number, shape in enumerate(shapes, 1):
             if not all(np.isfinite(part).all() for part in work(*shape)):
-                raise AssertionError(f"not all numbers found are finite with shape {shape}")
+                raise AssertionError(f"a result with shape {shape} is not finite")
             if number <= WARM:
                 most_maps = max(most_maps, count_maps())
                 most_memory = max(most_memory, resident_megabytes())
@@ -93,7 +93,7 @@ def main(arguments=None) -> None:
             f"most in the first {min(WARM, len(shapes))}: {most_maps:.0f} maps, {most_memory:.0f} MB"
         )
         if count_maps() > 1.1 * most_maps or resident_megabytes() > 1.1 * most_memory:
-            raise AssertionError("maps or memory have grown since")
+            raise AssertionError("maps or memory have grown by more than a tenth")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""How fast a fit is, beside scikit-learn's `SVC` on the same Gram matrices in the same run.
+"""The time of a fit, compared with scikit-learn's `SVC` on the same Gram matrices in the same run.
 
-    python examples/benchmarks/solve.py            # all sizes, some minutes
-    python examples/benchmarks/solve.py --quick    # small sizes, some seconds
+    python examples/benchmarks/solve.py            # all sizes, a few minutes
+    python examples/benchmarks/solve.py --quick    # small sizes, a few seconds
 
-Printed ratios are our time after compilation, at a KKT residual of 1e-8, over the time of
-`SVC(kernel="precomputed", tol=1e-3)`: below one we are faster. Both get the Gram matrix ready-made.
+Ratios are our time after compilation, at a KKT residual of 1e-8, divided by the time of
+`SVC(kernel="precomputed", tol=1e-3)`; below one we are faster. Both receive the computed Gram matrix.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from jaxsvm.gram import DenseGram
 from jaxsvm.solvers import Options, Problem, Start, solve
 
 OPTIONS = Options(tolerance=1e-8)
-PEER_LIMIT = 20_000_000  # iterations, lest the peer run for hours on hard problems
+PEER_LIMIT = 20_000_000  # iterations, so that the peer does not run for hours on hard problems
 
 
 def data(name, n):
@@ -52,7 +52,7 @@ def warm(gram, y, C, dual):
 
 
 def seconds(function, repeats=5):
-    """The shortest of several runs: the least disturbed by whatever else the machine does."""
+    """The shortest of several runs, which is the one least disturbed by other programs."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -73,7 +73,7 @@ def geometric_mean(values):
 
 
 def single_and_warm(names, sizes, penalties):
-    print("one fit, cold, and warm after a change of 5 % in lengthscale and C")
+    print("one fit: cold, and warm-started after a change of 5 % in lengthscale and C")
     print(
         "problem        n       C   SVC [ms] iterations    cold [ms] steps ratio    warm [ms] steps ratio"
     )
@@ -102,8 +102,8 @@ def single_and_warm(names, sizes, penalties):
                     f"{1e3 * again:12.1f} {int(refitted.iterations):5d} {warm_ratios[-1]:5.2f}",
                     flush=True,
                 )
-    print(f"geometric mean of the ratios: cold {geometric_mean(ratios):.2f} (to reach: 1.5)")
-    print(f"                              warm {geometric_mean(warm_ratios):.2f} (to reach: 0.3)")
+    print(f"geometric mean of the ratios: cold {geometric_mean(ratios):.2f} (goal: 1.5)")
+    print(f"                              warm {geometric_mean(warm_ratios):.2f} (goal: 0.3)")
     exponents = [
         np.polyfit(*np.log(np.array(pairs)).T, 1)[0] for pairs in times.values() if len(pairs) > 2
     ]
@@ -114,7 +114,9 @@ def single_and_warm(names, sizes, penalties):
 
 
 def batches(names, sizes):
-    print("\na vmapped batch of 25 settings (5 lengthscales x 5 penalties) against 25 fits of SVC")
+    print(
+        "\na vmapped batch of 25 settings (5 lengthscales x 5 values of C) against 25 fits of SVC"
+    )
     ratios = []
     run = jax.jit(jax.vmap(cold, (0, None, 0)))
     for name in names:
@@ -139,7 +141,7 @@ def batches(names, sizes):
                 f"{name:10s} {n:5d}  SVC {peer:7.3f} s  ours {ours:7.3f} s  ratio {ratios[-1]:.2f}",
                 flush=True,
             )
-    print(f"geometric mean of the ratios: {geometric_mean(ratios):.2f} (to reach: 1.0)")
+    print(f"geometric mean of the ratios: {geometric_mean(ratios):.2f} (goal: 1.0)")
 
 
 def compilation():
@@ -153,7 +155,7 @@ def compilation():
     new_values = seconds(lambda: jsvm.fit(other, x, y).dual, repeats=1)
     print(
         "\nfirst fit, compilation included: "
-        f"{first:.1f} s (to reach: 3 s); next {1e3 * second:.1f} ms; other values {1e3 * new_values:.1f} ms"
+        f"{first:.1f} s (goal: 3 s); next {1e3 * second:.1f} ms; other values {1e3 * new_values:.1f} ms"
     )
 
 

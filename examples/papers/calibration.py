@@ -1,24 +1,24 @@
-"""How good class probabilities of support vector machines are, on the IDA benchmark sets.
+"""The quality of class probabilities of support vector machines, on the IDA benchmark sets.
 
-    python examples/papers/calibration.py                  # the 13 sets, five partitions of each
-    python examples/papers/calibration.py --quick          # one set, one partition: some seconds
-    python examples/papers/calibration.py --show           # the table of what has been computed
-    python examples/papers/calibration.py --show --figure calibration.png   # and reliability diagrams
+    python examples/papers/calibration.py                  # 13 sets, five partitions of each
+    python examples/papers/calibration.py --quick          # one set, one partition: a few seconds
+    python examples/papers/calibration.py --show           # prints the saved table
+    python examples/papers/calibration.py --show --figure calibration.png   # also reliability diagrams
 
 On every partition a hinge machine with a spherical RBF kernel and an offset is tuned by ascending the exact
-evidence (rank 40). Then, at the same kernel and C:
+evidence (rank 40). Then probabilities are computed at the same kernel and C:
 
-- samples, normalized and average: draws from the posterior (`jaxsvm.sample`, the exact kernel), and both
-  rules to make a probability of them;
-- Laplace, normalized and average: the Gaussian posterior around the fit (`jaxsvm.laplace`);
+- samples, normalized and average: from draws of the posterior (`jaxsvm.sample`, the exact kernel), with
+  both rules for a probability;
+- Laplace, normalized and average: from the Gaussian posterior around the fit (`jaxsvm.laplace`);
 - Platt: scikit-learn's `CalibratedClassifierCV` (a sigmoid of the decision value, five folds) around `SVC`.
 
-[GS03, sec. 4] note that C matters for class probabilities, and do not pursue them. Test scores are the
-log loss in nats, the expected calibration error (ten bins), the Brier score, and the error of the more
-probable label in %.
+[GS03, sec. 4] note that C matters for class probabilities, but do not study them. The scores on test data
+are the log loss in nats, the expected calibration error (ten bins), the Brier score, and the error of the
+more probable label in %.
 
-Results are saved as they come in `results/calibration.json`; a second call goes on. Needs the
-benchmark data (see the README on `JAXSVM_DATA`) and scikit-learn.
+Results are saved in `results/calibration.json` as they are computed; run the script again to resume. Needs
+the benchmark data (see the README on `JAXSVM_DATA`) and scikit-learn.
 """
 
 import argparse
@@ -26,9 +26,8 @@ import os
 import time
 from pathlib import Path
 
-os.environ.setdefault(
-    "OPENBLAS_NUM_THREADS", "1"
-)  # threads that wait for each other cost more than they give
+# several threads would only wait for each other
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax
 import numpy as np
@@ -81,7 +80,7 @@ def platt_probabilities(model, x, y, x_test) -> dict:
     def gram(a, b):
         return np.asarray(model.kernel.cross(a, b))
 
-    # the free offset of SVC makes little of the Constant kernel, which stays all the same
+    # SVC has a free offset, so the Constant kernel hardly matters
     machine = SVC(C=float(model.loss.C), kernel=gram)
     calibrated = CalibratedClassifierCV(machine, method="sigmoid", cv=5).fit(x, y)
     positive = list(calibrated.classes_).index(1)
@@ -102,20 +101,20 @@ def scores_of(y, p) -> dict:
 
 
 def bins_of(y, p) -> dict:
-    """What a reliability diagram needs: of each bin the predictions, their sum, and labels +1."""
-    found = calibration.reliability(y, p)
-    prediction, frequency = (np.nan_to_num(part) for part in found[:2])
+    """The data of a reliability diagram: for each bin the predictions, their sum, and the labels +1."""
+    bins = calibration.reliability(y, p)
+    prediction, frequency = (np.nan_to_num(part) for part in bins[:2])
     return {
-        "count": found.counts.tolist(),
-        "sum": (prediction * found.counts).tolist(),
-        "positive": np.round(frequency * found.counts).astype(int).tolist(),
+        "count": bins.counts.tolist(),
+        "sum": (prediction * bins.counts).tolist(),
+        "positive": np.round(frequency * bins.counts).astype(int).tolist(),
     }
 
 
 def pooled(rows: list[dict], label: str) -> tuple[np.ndarray, np.ndarray]:
-    """Labels, all +1 first, and predictions of all partitions, each prediction as the mean of its bin.
+    """Labels (all +1 first) and predictions of all partitions; predictions are the means of their bins.
 
-    The diagram is that of the predictions themselves; the labels are the same for all methods.
+    The reliability diagram does not change, and the labels are the same for all methods.
     """
     parts = [row[label]["bins"] for row in rows]
     count, total, positive = (
@@ -127,7 +126,7 @@ def pooled(rows: list[dict], label: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def draw(store: Store, path: Path) -> None:
-    """A reliability diagram of each set, all its partitions together."""
+    """Draw a reliability diagram for each set, with all its partitions together."""
     from matplotlib import pyplot
 
     from jaxsvm import plot
@@ -140,8 +139,8 @@ def draw(store: Store, path: Path) -> None:
             sets[name] = rows
     if not sets:
         raise SystemExit(
-            "no record holds the bins of a reliability diagram: they are of an earlier version; compute "
-            "them anew with --output and another file"
+            "no record holds the bins of a reliability diagram, because an earlier version computed them; "
+            "use --output with another file to compute them again"
         )
     columns = min(3, len(sets))
     figure, grid = pyplot.subplots(
@@ -151,8 +150,8 @@ def draw(store: Store, path: Path) -> None:
     for ax in grid.flat[len(sets) :]:
         ax.set_visible(False)
     for ax, (name, rows) in zip(grid.flat, sets.items(), strict=False):
-        found = {label: pooled(rows, label) for label in DRAWN}
-        plot.reliability(found[DRAWN[0]][0], {label: p for label, (_, p) in found.items()}, ax=ax)
+        pairs = {label: pooled(rows, label) for label in DRAWN}
+        plot.reliability(pairs[DRAWN[0]][0], {label: p for label, (_, p) in pairs.items()}, ax=ax)
         ax.set_title(f"{name}, {len(rows)} partitions")
     figure.savefig(path, dpi=80)
     print(f"figure in {path}")
@@ -188,9 +187,11 @@ def table(store: Store) -> str:
             cells = []
             for score in SCORES:
                 values = np.array([row[label][score] for row in rows if label in row])
-                spread = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
                 digits = 1 if score == "error" else 3
-                cells.append(f"{values.mean():.{digits}f} ± {spread:.{digits}f}")
+                spread = ""
+                if len(values) > 1:
+                    spread = f" ± {values.std(ddof=1) / np.sqrt(len(values)):.{digits}f}"
+                cells.append(f"{values.mean():.{digits}f}{spread}")
             lines.append(f"| {name} | {len(rows)} | {label} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -198,31 +199,33 @@ def table(store: Store) -> str:
 def main(arguments=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
-    parser.add_argument("--partitions", type=int, default=5, help="how many")
+    parser.add_argument("--partitions", type=int, default=5, help="how many partitions")
     parser.add_argument("--max-steps", type=int, default=40)
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--figure", type=Path, help="draw reliability diagrams into this file")
     parser.add_argument("--no-save", action="store_true", help="print the table only")
     parser.add_argument("--quick", action="store_true", help="one small set, one partition")
-    parser.add_argument("--show", action="store_true", help="compute nothing")
-    chosen = parser.parse_args(arguments)
-    if chosen.quick:
-        chosen.sets, chosen.partitions, chosen.max_steps = ("thyroid",), 1, 3
-        chosen.output = None if chosen.output == RESULTS else chosen.output
+    parser.add_argument(
+        "--show", action="store_true", help="print saved results and compute nothing"
+    )
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.sets, options.partitions, options.max_steps = ("thyroid",), 1, 3
+        options.output = None if options.output == RESULTS else options.output
     about = "Scores of class probabilities, python examples/papers/calibration.py"
-    store = Store(None if chosen.no_save else chosen.output, about)
-    if not chosen.show:
+    store = Store(None if options.no_save else options.output, about)
+    if not options.show:
         with jax.enable_x64(True):
-            for name in chosen.sets:  # all partitions of a set compile once
-                for partition in range(chosen.partitions):
+            for name in options.sets:  # all partitions of a set compile once
+                for partition in range(options.partitions):
                     store.compute(
                         f"{name}/{partition:02d}",
-                        lambda n=name, p=partition: run_partition(n, p, chosen.max_steps),
+                        lambda n=name, p=partition: run_partition(n, p, options.max_steps),
                     )
                     print(f"{name} {partition}: done", flush=True)
     print(table(store))
-    if chosen.figure:
-        draw(store, chosen.figure)
+    if options.figure:
+        draw(store, options.figure)
 
 
 if __name__ == "__main__":

@@ -2,22 +2,23 @@
 
     python examples/papers/chu_benchmarks.py                  # all: hours; or --sets boston, --methods BSVR
     python examples/papers/chu_benchmarks.py --quick          # generated data, a minute
-    python examples/papers/chu_benchmarks.py --show           # the tables of what has been computed
+    python examples/papers/chu_benchmarks.py --show           # prints the saved tables
 
-Bayesian support vector regression (BSVR) and Gaussian process regression (GPR) by the evidence, with one
-lengthscale and with one for each input (ARD), and support vector regression (SVR) by cross validation,
-each anew on random partitions. Errors of two methods are compared by paired t-tests over the
+Bayesian support vector regression (BSVR) and Gaussian process regression (GPR) are selected by the
+evidence, with one lengthscale and with one for each input (ARD), and support vector regression (SVR) by
+cross-validation, on each of several random partitions. Paired t-tests compare two methods over the
 partitions that both have.
 
-- The partitions are drawn from seed 2004, not the paper's own. Boston has 20 of them (the paper: 100),
-  the others 10, or as many as the tables tell; `--svr-partitions` makes fewer with SVR, 650 fits on each.
-- The inputs of Boston and of the computer are standardized by the training part, targets are kept. For
-  abalone all is standardized beforehand, targets too, with three indicators of the sex, as in the paper.
-- beta is the paper's choice by the number of examples: 0.3 for Boston, 0.1 for the others.
-- The paper fixes the epsilon of SVR "at a reasonable value", which it does not tell: here it is a tenth of
+- The partitions are drawn from seed 2004 and differ from the paper's. Boston has 20 of them (the paper:
+  100), the others at most 10; the tables give the numbers. SVR needs 650 fits per partition, so
+  `--svr-partitions` can give it fewer.
+- Inputs of Boston and of computer activity are standardized with the training part; targets are not. All of
+  abalone is standardized beforehand, targets included, with three indicators of the sex, as in the paper.
+- beta is the paper's choice for the number of examples: 0.3 for Boston, 0.1 for the others.
+- The paper fixes the epsilon of SVR "at a reasonable value" that it does not give. Here it is a tenth of
   the standard deviation of the targets.
 
-Every partition of every method is saved as it comes in `results/chu_benchmarks.json`; a second call goes on.
+Each record is saved in `results/chu_benchmarks.json` as it is computed; run the script again to resume.
 Seconds are processor time without compilation. Needs the benchmark data (see the README on `JAXSVM_DATA`).
 """
 
@@ -69,7 +70,7 @@ PAPER_BOSTON = {
 
 
 def load(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """All examples of a set, abalone standardized as the paper does it."""
+    """All examples of a set; abalone is standardized as in the paper."""
     if name != "abalone":
         x, y = jsvm.datasets.load(name)
         return np.asarray(x), np.asarray(y)
@@ -79,7 +80,7 @@ def load(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def generated() -> tuple[np.ndarray, np.ndarray]:
-    """Two inputs, of which the second tells nothing."""
+    """Two inputs, of which the second is irrelevant."""
     x, noise = np.split(np.asarray(jax.random.normal(methods.key_of(6), (80, 3))), [2], axis=1)
     return x, np.sin(2 * x[:, 0]) + 0.1 * noise[:, 0]
 
@@ -105,15 +106,15 @@ def run(data, training: int, method: str, partition: int, scale_inputs: bool) ->
 
 
 def rows(records: dict, name: str, method: str) -> dict[int, dict]:
-    """The records of one method on one set, by their partitions."""
+    """The records of one method on one set, by partition."""
     start = f"{name}/{method}/"
     return {
         int(key.removeprefix(start)): row for key, row in records.items() if key.startswith(start)
     }
 
 
-def column(found: dict[int, dict], name: str) -> np.ndarray:
-    return np.array([row[name] for row in found.values()])
+def column(records: dict[int, dict], name: str) -> np.ndarray:
+    return np.array([row[name] for row in records.values()])
 
 
 def spread(values: np.ndarray) -> float:
@@ -124,9 +125,13 @@ def show_boston(records: dict) -> None:
     print("Table V: Boston housing, test ASE ± standard error\n")
     print("| method | partitions | ours | paper |\n|---|---|---|---|")
     for method, paper in PAPER_BOSTON.items():
-        found = column(rows(records, "boston", method), "ASE")
-        ours = f"{found.mean():.2f} ± {spread(found) / len(found) ** 0.5:.2f}" if found.size else ""
-        print(f"| {method} | {found.size or ''} | {ours} | {paper:.2f} |")
+        errors = column(rows(records, "boston", method), "ASE")
+        ours = (
+            f"{errors.mean():.2f} ± {spread(errors) / len(errors) ** 0.5:.2f}"
+            if errors.size
+            else ""
+        )
+        print(f"| {method} | {errors.size or ''} | {ours} | {paper:.2f} |")
 
 
 def show_methods(records: dict) -> None:
@@ -135,22 +140,22 @@ def show_methods(records: dict) -> None:
     print("|---" * 9 + "|")
     for name in dict.fromkeys(key.split("/")[0] for key in records):
         for method in METHODS:
-            found = rows(records, name, method)
-            if not found:
+            selected = rows(records, name, method)
+            if not selected:
                 continue
             paper = PAPER.get(name, {}).get(method)
             cells = []
-            for place, error in enumerate(("ASE", "AAE")):
-                values = column(found, error)
+            for number, error in enumerate(("ASE", "AAE")):
+                values = column(selected, error)
                 about = f" ± {spread(values):.2g}" if len(values) > 1 else ""
                 cells.append(f"{values.mean():.4g}{about}")
-                theirs = paper[2 * place : 2 * place + 2] if paper else ()
+                theirs = paper[2 * number : 2 * number + 2] if paper else ()
                 cells.append(" ± ".join(f"{value:g}" for value in theirs))
-            cells.append(f"{column(found, 'seconds').mean():.1f}")
+            cells.append(f"{column(selected, 'seconds').mean():.1f}")
             hours = paper[4] if paper else None
             count = 100 if name == "boston" else 10
             cells.append("" if hours is None else f"{3600 * hours / count:.0f}")
-            print(f"| {name} | {method} | {len(found)} | {' | '.join(cells)} |")
+            print(f"| {name} | {method} | {len(selected)} | {' | '.join(cells)} |")
 
 
 def show_tests(records: dict) -> None:
@@ -167,7 +172,7 @@ def show_tests(records: dict) -> None:
             continue
         cells = []
         for error, theirs in zip(("ASE", "AAE"), paper, strict=True):
-            a, b = (np.array([found[p][error] for p in common]) for found in (one, other))
+            a, b = (np.array([selected[p][error] for p in common]) for selected in (one, other))
             better = first if a.mean() < b.mean() else second
             cells += [f"{ttest_rel(a, b).pvalue:.2g} ({better})", f"{theirs:g}"]
         print(f"| {name} | {first}, {second} | {len(common)} | {' | '.join(cells)} |")
@@ -180,21 +185,23 @@ def main(arguments=None) -> None:
     parser.add_argument("--partitions", type=int, help="default 20 for Boston, 10 for the others")
     parser.add_argument("--svr-partitions", type=int, default=5)
     parser.add_argument("--output", type=Path, default=RESULTS)
-    parser.add_argument("--quick", action="store_true", help="small and on generated data")
-    parser.add_argument("--show", action="store_true", help="compute nothing")
-    chosen = parser.parse_args(arguments)
+    parser.add_argument("--quick", action="store_true", help="a small run on generated data")
+    parser.add_argument(
+        "--show", action="store_true", help="print saved results and compute nothing"
+    )
+    options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
     training, partitions = TRAINING, PARTITIONS
-    if chosen.quick:
-        chosen.sets = ["generated"]
+    if options.quick:
+        options.sets = ["generated"]
         training, partitions = {"generated": 50}, {"generated": 2}
-        chosen.output = None if chosen.output == RESULTS else chosen.output
-    store = Store(chosen.output, "examples/papers/chu_benchmarks.py")
-    for name in [] if chosen.show else chosen.sets:
-        data = generated() if chosen.quick else load(name)
-        for partition in range(chosen.partitions or partitions[name]):
-            for method in chosen.methods:
-                if method == "SVR" and partition >= chosen.svr_partitions:
+        options.output = None if options.output == RESULTS else options.output
+    store = Store(options.output, "examples/papers/chu_benchmarks.py")
+    for name in [] if options.show else options.sets:
+        data = generated() if options.quick else load(name)
+        for partition in range(options.partitions or partitions[name]):
+            for method in options.methods:
+                if method == "SVR" and partition >= options.svr_partitions:
                     continue
                 key = f"{name}/{method}/{partition:02d}"
                 scale = name != "abalone"

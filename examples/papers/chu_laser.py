@@ -1,16 +1,16 @@
-"""Chu, Keerthi and Ong on the laser series: Fig. 5, predictions with their error bars.
+"""Chu, Keerthi and Ong on the laser series: Fig. 5, predictions with error bars.
 
     python examples/papers/chu_laser.py                             # a minute
     python examples/papers/chu_laser.py --quick                     # a generated series, half a minute
-    python examples/papers/chu_laser.py --show                      # the figures of what has been computed
-    python examples/papers/chu_laser.py --show --figure laser.png   # both panels of Fig. 5
+    python examples/papers/chu_laser.py --show                      # prints the saved results
+    python examples/papers/chu_laser.py --show --figure laser.png   # draws both panels of Fig. 5
 
-The first 1000 values of the series of the Santa Fe competition are for training, the next 100 for testing:
-one step ahead, from the eight values before. Inputs and targets are standardized by those of training;
-errors are told in these units. Gaussian kernel, beta = 0.3, all of the paper's starts. Where the series
-collapses, at the values 1051 to 1080, predictions are worse, and the paper shows that the error bars, `2
-sqrt(sigma_t^2 + sigma_n^2)`, are wider there. The result is saved in `results/chu_laser.json`; a second call
-computes nothing. Needs the benchmark data (see the README on `JAXSVM_DATA`).
+The first 1000 values of the series of the Santa Fe competition are for training, the next 100 for testing,
+one step ahead from the eight values before. Inputs and targets are standardized with the training part, and
+errors are in these units. The kernel is Gaussian, beta = 0.3, with all of the paper's starts. The series
+collapses at the values 1051 to 1080. Predictions are worse there, and the paper shows that the error bars,
+`2 sqrt(sigma_t^2 + sigma_n^2)`, are wider. The result is saved in `results/chu_laser.json` and not computed
+again. Needs the benchmark data (see the README on `JAXSVM_DATA`).
 """
 
 import argparse
@@ -27,17 +27,17 @@ import jaxsvm as jsvm
 RESULTS = Path(__file__).parent / "results" / "chu_laser.json"
 KEY = "laser"
 LAGS, TRAINING, TESTS = 8, 1000, 100
-HARD = (1051, 1080)  # where the paper's predictions are off, in numbers of values of the series
+HARD = (1051, 1080)  # the values of the series that the paper predicts badly
 
 
 def laser():
-    """Examples of the series: inputs and targets to train, inputs and targets to test."""
+    """Inputs and targets of the series, for training and for testing."""
     x, y, x_test, y_test = sets.laser(LAGS)
     return x, y, x_test[:TESTS], y_test[:TESTS]
 
 
 def generated(training: int):
-    """The same of an oscillation that grows and collapses, with noise."""
+    """Inputs and targets of a noisy oscillation that grows and collapses."""
     times = np.arange(training + TESTS + LAGS)
     clean = np.sin(0.9 * times) * (1 + times % 70) / 70
     series = clean + 0.02 * np.asarray(jax.random.normal(methods.key_of(5), times.shape))
@@ -69,11 +69,11 @@ def run(x, y, x_test, y_test) -> dict:
 
 
 def table(record: dict) -> str:
-    """How good predictions and error bars are, outside and inside the part that is hard to predict."""
+    """Errors and error bars, inside and outside the part that is hard to predict."""
     values = {name: np.array(series) for name, series in record["series"].items()}
     errors = np.abs(values["mean"] - values["target"])
     bars = 2 * values["deviation"]
-    held = (values["low"] <= values["target"]) & (values["target"] <= values["high"])
+    inside = (values["low"] <= values["target"]) & (values["target"] <= values["high"])
     numbers = TRAINING + 1 + np.arange(len(errors))
     hard = (HARD[0] <= numbers) & (numbers <= HARD[1])
     lines = [
@@ -91,19 +91,19 @@ def table(record: dict) -> str:
             f"{np.max(errors[part]):.3f}",
             f"{np.mean(errors[part] ** 2):.5f}",
             f"{100 * np.mean((errors <= bars)[part]):.0f} %",
-            f"{100 * np.mean(held[part]):.0f} %",
+            f"{100 * np.mean(inside[part]):.0f} %",
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     raw = record["ASE"] * record["unit"] ** 2
     lines += [
         "",
-        f"Units: the series' standard deviation, {record['unit']:.2f}; in those of the series itself "
+        f"The unit is the standard deviation of the series, {record['unit']:.2f}; in the series' own units "
         f"the ASE is {raw:.2f}.",
-        f"Mean log density of the test values: {record['log_density']:.2f}. Found: C = {record['C']:.2f}, "
+        f"Mean log density of the test values: {record['log_density']:.2f}. Selected: C = {record['C']:.2f}, "
         f"ε = {record['epsilon']:.4f},",
         f"noise variance {record['noise_variance']:.2e}, κ = {record['kappa']:.4f}, "
         f"κ_b = {record['kappa_b']:.2f}, -ln P = {record['minus_log_evidence']:.1f};",
-        f"{record['free']} support vectors off bound, {record['bound']} on bound; "
+        f"{record['free']} free support vectors, {record['bound']} at the bound; "
         f"{record['seconds']:.1f} seconds.",
     ]
     return "\n".join(lines)
@@ -136,22 +136,24 @@ def main(arguments=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--quick", action="store_true", help="a short generated series")
-    parser.add_argument("--show", action="store_true", help="compute nothing")
+    parser.add_argument(
+        "--show", action="store_true", help="print saved results and compute nothing"
+    )
     parser.add_argument("--figure", type=Path, help="draw Fig. 5 into this file")
-    chosen = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
-    if chosen.quick:
-        chosen.output = None if chosen.output == RESULTS else chosen.output
-    store = Store(chosen.output, "examples/papers/chu_laser.py")
-    if not chosen.show:
-        store.compute(KEY, lambda: run(*(generated(50) if chosen.quick else laser())))
+    if options.quick:
+        options.output = None if options.output == RESULTS else options.output
+    store = Store(options.output, "examples/papers/chu_laser.py")
+    if not options.show:
+        store.compute(KEY, lambda: run(*(generated(50) if options.quick else laser())))
     if KEY not in store.records:
         print("Fig. 5 has not been computed yet.")
         return
     print("Fig. 5: the laser series, one step ahead\n")
     print(table(store.records[KEY]))
-    if chosen.figure:
-        draw(store.records[KEY], chosen.figure)
+    if options.figure:
+        draw(store.records[KEY], options.figure)
 
 
 if __name__ == "__main__":

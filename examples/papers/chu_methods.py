@@ -1,6 +1,6 @@
-"""The regressions that Chu, Keerthi and Ong compare, each with its own way to choose hyperparameters.
+"""The regressions that Chu, Keerthi and Ong compare, and how each selects its hyperparameters.
 
-What the scripts `chu_*.py` share. The paper: "Bayesian support vector regression using a unified loss
+The scripts `chu_*.py` share this module. The paper: "Bayesian support vector regression using a unified loss
 function", IEEE Transactions on Neural Networks 15, 2004, section VII.
 """
 
@@ -8,9 +8,8 @@ import os
 import time
 from typing import Any
 
-os.environ.setdefault(
-    "OPENBLAS_NUM_THREADS", "1"
-)  # threads that wait for each other cost more than they give
+# several threads would only wait for each other
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +20,8 @@ from jaxsvm import losses
 
 SEED = 2004
 COARSE = (np.linspace(-0.5, 2.5, 7), np.linspace(-2.5, 0.5, 7))  # log10 of C and of kappa
-FINE = np.linspace(-0.4, 0.4, 9)  # added to the best of the coarse grid
-LARGE = 2000  # examples, from which on two starts are made instead of all four
+FINE = np.linspace(-0.4, 0.4, 9)  # added to the best point of the coarse grid
+LARGE = 2000  # from this number of examples on, two starts instead of four
 
 
 def key_of(*numbers: int):
@@ -34,22 +33,22 @@ def key_of(*numbers: int):
 
 
 def standardize(x, *others) -> list[np.ndarray]:
-    """All arrays shifted and scaled by the columns' means and standard deviations in the first."""
+    """Shift and scale all arrays with the column means and standard deviations of the first."""
     arrays = [np.asarray(array) for array in (x, *others)]
     mean, deviation = np.mean(arrays[0], axis=0), np.std(arrays[0], axis=0)
     return [(array - mean) / deviation for array in arrays]
 
 
 def gaussian_noise(y) -> losses.Quadratic:
-    """The loss of Gaussian process regression (GPR), to begin with a tenth of the targets' variance."""
+    """The loss of Gaussian process regression (GPR), starting with a tenth of the variance of the targets."""
     return losses.Quadratic(0.1 * np.var(y))
 
 
 def by_evidence(x, y, **options) -> tuple[Any, Any, float]:
-    """Bayesian support vector regression (BSVR), or GPR by `loss=`: selection, fit, seconds of training.
+    """Train Bayesian support vector regression (BSVR) or, with `loss=`, GPR: selection, fit, seconds.
 
-    The seconds are processor time, which other programs do not change, and without compilation, which is
-    why a few steps are made beforehand. Options are those of `jaxsvm.regression.adapt`.
+    The seconds are processor time, which does not depend on other programs. One step is run beforehand, so
+    that compilation is not counted. Options are those of `jaxsvm.regression.adapt`.
     """
     if len(y) >= LARGE:
         options = {"restarts": 2, **options}
@@ -62,10 +61,10 @@ def by_evidence(x, y, **options) -> tuple[Any, Any, float]:
 
 
 def by_cross_validation(x, y, epsilon: float) -> tuple[Any, dict]:
-    """Support vector regression (SVR) of scikit-learn, and a record of what was chosen.
+    """Train scikit-learn's support vector regression (SVR); return it and a record of its hyperparameters.
 
-    The paper's grids on `(log10 C, log10 kappa)`, 7 x 7 and around the best of it 9 x 9, by fivefold cross
-    validation of the squared error: 650 evaluations, with Gram matrices that all C and all folds share.
+    The search uses the paper's grids of `(log10 C, log10 kappa)`, 7 x 7 and then 9 x 9 around the best point,
+    and fivefold cross-validation of the squared error: 650 evaluations. All C and folds share Gram matrices.
     """
     from scipy.spatial.distance import cdist
     from sklearn.model_selection import KFold
@@ -111,12 +110,12 @@ def errors(predicted, targets) -> dict:
 
 
 def described(selection, fitted, seconds: float) -> dict:
-    """Hyperparameters, evidence, support vectors and seconds of a regression by the evidence."""
+    """Record the hyperparameters, evidence, support vectors and seconds of a regression."""
     model = selection.model
     natural = jsvm.parameters(model)
-    found = {name: float(natural[f"loss.{name}"]) for name in ("C", "epsilon", "beta")
-             if f"loss.{name}" in natural}  # fmt: skip
-    return found | {
+    values = {name: float(natural[f"loss.{name}"]) for name in ("C", "epsilon", "beta")
+              if f"loss.{name}" in natural}  # fmt: skip
+    return values | {
         "noise_variance": float(model.loss.noise_variance),
         "kappa": (1 / np.asarray(model.kernel.left.lengthscale) ** 2).tolist(),
         "kappa_b": float(model.kernel.right.variance),

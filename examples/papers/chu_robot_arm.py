@@ -1,21 +1,21 @@
 """Chu, Keerthi and Ong on MacKay's robot arm: Tables II, III and IV.
 
-    python examples/papers/chu_robot_arm.py            # all of it, some minutes
+    python examples/papers/chu_robot_arm.py            # all of it, a few minutes
     python examples/papers/chu_robot_arm.py --quick    # generated data, two rows: half a minute
-    python examples/papers/chu_robot_arm.py --show     # the tables of what has been computed
+    python examples/papers/chu_robot_arm.py --show     # prints the saved tables
 
-Two joint angles tell the position of the arm; each of its two coordinates has a machine of its own. The
-first 200 examples of MacKay's file are for training, the second 200 for testing. Table II: one lengthscale
-for each input (ARD). Table III: six inputs, of which two are noisy copies and two are nothing but noise.
-Table IV: test errors of all methods, the sum over both coordinates. beta = 0.3.
+Two joint angles determine the position of the arm, and each of its two coordinates has its own machine. The
+first 200 examples of MacKay's file are for training, the next 200 for testing. Table II has one lengthscale
+for each input (ARD). Table III has six inputs, of which two are noisy copies and two are pure noise. Table
+IV has the test errors of all methods, summed over both coordinates. beta = 0.3.
 
-Two more tables tell where differences come from: the evidence at the paper's own hyperparameters and at the
-best of 16 random starts, and Table IV's rows of six inputs over ten draws of the noise in them.
+Two more tables explain differences: the evidence at the paper's own hyperparameters and at the best of 16
+random starts, and the rows of Table IV with six inputs over ten draws of their noise.
 
-Inputs are standardized by the training inputs, targets are kept. The noise of the additional inputs is
-drawn anew (seed 2004), since the paper's is not to be had. Results are saved as they come in
-`results/chu_robot_arm.json`; a second call goes on. Seconds are without compilation. Needs the
-benchmark data (see the README on `JAXSVM_DATA`).
+Inputs are standardized with the training inputs; targets are not. The noise of the additional inputs is
+drawn again (seed 2004), since the paper's is not available. Results are saved in
+`results/chu_robot_arm.json` as they are computed; run the script again to resume. Seconds are without
+compilation. Needs the benchmark data (see the README on `JAXSVM_DATA`).
 """
 
 import argparse
@@ -54,7 +54,7 @@ PAPER_TWO = {
     "y1": (2.743, 44.94, 0.057, 2.681, 0.682, 0.248, 3.86, 75, 21, 33.8, 0.03930, 2.491),
     "y2": (2.362, 34.35, 0.042, 2.787, 0.673, 0.184, 17.03, 74, 42, 68.4, 0.04544, 3.184),
 }
-# Table III, what can be read of it: noise variance in 1e-3, kappa 1, kappa 4, kappa 5, ASE in 1e-3
+# the legible part of Table III: noise variance in 1e-3, kappa 1, kappa 4, kappa 5, ASE in 1e-3
 PAPER_SIX = {
     "y1": {"noise": 2.696, "k1": 0.667, "k4": 0.0087e-2, "k5": 0.01e-5, "ASE": 2.477},
     "y2": {"noise": 2.779, "k1": 0.603, "k4": 0.904e-2, "k5": 0.01e-5, "ASE": 3.160},
@@ -75,14 +75,14 @@ def arm_position(angles: np.ndarray) -> np.ndarray:
 
 
 def with_four_more(angles: np.ndarray, draw: int | None = None) -> np.ndarray:
-    """Noisy copies of both angles, and two inputs that tell nothing."""
+    """The angles, noisy copies of both, and two inputs of pure noise."""
     key = methods.key_of(3) if draw is None else methods.key_of(3, draw)
     noise = np.asarray(jax.random.normal(key, (len(angles), 4)))
     return np.concatenate([angles, angles + 0.02 * noise[:, :2], noise[:, 2:]], axis=1)
 
 
 def generated(examples: int) -> tuple[np.ndarray, np.ndarray]:
-    """Training examples, and as many for testing, drawn from eq. 45."""
+    """Equal numbers of training and test examples, drawn from eq. 45."""
     x, y = jsvm.datasets.robot_arm(2 * examples, key=methods.key_of(2))
     return np.asarray(x), np.asarray(y)
 
@@ -95,9 +95,9 @@ def mackay() -> tuple[np.ndarray, np.ndarray]:
 
 def halves(x: np.ndarray, positions: np.ndarray, output: str):
     """Standardized inputs and targets of one coordinate; the first half is for training."""
-    half, place = len(x) // 2, OUTPUTS.index(output)
+    half, column = len(x) // 2, OUTPUTS.index(output)
     x_train, x_test = methods.standardize(x[:half], x[half:])
-    return x_train, positions[:half, place], x_test, positions[half:, place]
+    return x_train, positions[:half, column], x_test, positions[half:, column]
 
 
 def run(
@@ -108,7 +108,7 @@ def run(
     output: str,
     draw: int | None = None,
 ) -> dict:
-    """One method for one coordinate of the arm; `draw`, of the noise in six inputs."""
+    """One method for one coordinate of the arm; `draw` selects the noise of six inputs."""
     x = with_four_more(angles, draw) if inputs == 6 else angles
     x_train, y_train, x_test, y_test = halves(x, positions, output)
     method, kind = row.split()
@@ -127,7 +127,7 @@ def run(
 
 
 def check(angles: np.ndarray, positions: np.ndarray, output: str, where: str) -> dict:
-    """Evidence and errors elsewhere: at the "paper"'s hyperparameters, or the best of "random" starts."""
+    """Evidence and errors at the "paper"'s hyperparameters, or at the best of "random" starts."""
     x, y, x_test, y_test = halves(angles, positions, output)
     model = jsvm.regression.machine(x, y, ard=True, beta=0.3)
     if where == "paper":
@@ -187,7 +187,7 @@ def show_two(records: dict) -> None:
 
 
 def show_six(records: dict) -> None:
-    print("\nTable III: six inputs, ARD (of the paper's row what can be read)\n")
+    print("\nTable III: six inputs, ARD (only part of the paper's row is legible)\n")
     names = [f"k{number}" for number in range(1, 7)]
     heads = " | ".join(f"κ{number}" for number in range(1, 7))
     print(
@@ -212,24 +212,24 @@ def show_all(records: dict) -> None:
         print(f"| {row} | {inputs} | | {paper:.2f} | |")
     for (row, inputs), paper in PAPER.items():
         both = [records.get(f"{row}/{inputs}/{output}") for output in OUTPUTS]
-        found = [record for record in both if record is not None]
-        if len(found) < len(both):
+        complete = [record for record in both if record is not None]
+        if len(complete) < len(both):
             continue
-        error = 1e3 * sum(record["ASE"] for record in found)
-        seconds = sum(record["seconds"] for record in found)
+        error = 1e3 * sum(record["ASE"] for record in complete)
+        seconds = sum(record["seconds"] for record in complete)
         print(f"| {row} | {inputs} | {error:.2f} | {paper:.2f} | {seconds:.1f} |")
 
 
 def show_checks(records: dict) -> None:
-    print("\nThe evidence elsewhere: two inputs, ARD\n")
+    print("\nThe evidence at other hyperparameters: two inputs, ARD\n")
     print("| | hyperparameters | -ln P | C | ε | κ_b | ASE, 1e-3 |\n" + "|---" * 7 + "|")
-    places = {
+    keys = {
         "ours": "BSVR ARD/2",
         f"best of {RANDOM_STARTS} random starts": "random/2",
         "the paper's": "paper/2",
     }
     for output in OUTPUTS:
-        for name, key in places.items():
+        for name, key in keys.items():
             record = records.get(f"{key}/{output}")
             if record is not None:
                 print(
@@ -241,7 +241,9 @@ def show_checks(records: dict) -> None:
 def show_draws(records: dict) -> None:
     print("\nTable IV, six inputs, over draws of their noise: ASE in 1e-3\n")
     print(
-        "| method | draws | mean ± standard deviation | least | most | paper |\n" + "|---" * 6 + "|"
+        "| method | draws | mean ± standard deviation | lowest | highest | paper |\n"
+        + "|---" * 6
+        + "|"
     )
     for row in SIX:
         sums = []
@@ -260,22 +262,24 @@ def main(arguments=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--quick", action="store_true", help="generated data, two rows")
-    parser.add_argument("--show", action="store_true", help="compute nothing")
-    chosen = parser.parse_args(arguments)
+    parser.add_argument(
+        "--show", action="store_true", help="print saved results and compute nothing"
+    )
+    options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
     rows = list(PAPER)
-    if chosen.quick:
+    if options.quick:
         rows = [("BSVR ARD", 2), ("SVR epsilon=0.1", 2)]
-        chosen.output = None if chosen.output == RESULTS else chosen.output
-    store = Store(chosen.output, "examples/papers/chu_robot_arm.py")
-    if not chosen.show:
-        data = generated(50) if chosen.quick else mackay()
+        options.output = None if options.output == RESULTS else options.output
+    store = Store(options.output, "examples/papers/chu_robot_arm.py")
+    if not options.show:
+        data = generated(50) if options.quick else mackay()
         tasks = {
             f"{row}/{inputs}/{output}": partial(run, *data, row, inputs, output)
             for row, inputs in rows
             for output in OUTPUTS
         }
-        for output in OUTPUTS if not chosen.quick else ():
+        for output in OUTPUTS if not options.quick else ():
             for where in ("paper", "random"):
                 tasks[f"{where}/2/{output}"] = partial(check, *data, output, where)
             for row, draw in itertools.product(SIX, range(DRAWS)):

@@ -2,23 +2,23 @@
 
     python examples/papers/chu_sinc.py                          # all; or --parts table1 draws figure3 figure4
     python examples/papers/chu_sinc.py --sizes 50 100 300       # some sizes of Table I, its draws, Fig. 4
-    python examples/papers/chu_sinc.py --quick                  # small, half a minute
-    python examples/papers/chu_sinc.py --show                   # the tables of what has been computed
-    python examples/papers/chu_sinc.py --show --figure sinc.png # Figs. 3 and 4 from the same
+    python examples/papers/chu_sinc.py --quick                  # a small run, half a minute
+    python examples/papers/chu_sinc.py --show                   # prints the saved tables
+    python examples/papers/chu_sinc.py --show --figure sinc.png # draws Figs. 3 and 4 from them
 
-- `table1`: hyperparameters that the evidence finds, and test errors, for 50 to 4000 examples with noise
-  of the soft insensitive loss's own distribution (C = 10, epsilon = 0.1, beta = 0.3), for two beta that
-  are held fixed.
-- `draws`: rows of Table I up to 1000 examples on ten draws of the data (five of 1000 examples), beta = 0.3:
-  what of a difference from the paper's single draw is chance.
-- `figure3`: the 4000 examples of Table I against beta, from the paper's default start alone.
+- `table1`: hyperparameters selected by the evidence, and test errors, for 50 to 4000 examples. The noise
+  has the distribution of the soft insensitive loss (C = 10, epsilon = 0.1, beta = 0.3); the machine's beta
+  is fixed at two values.
+- `draws`: rows of Table I up to 1000 examples on ten draws of the data (five of 1000 examples), beta = 0.3.
+  They show how much of a difference from the paper's single draw is chance.
+- `figure3`: the 4000 examples of Table I for several beta, from the paper's default start only.
 - `figure4`: Bayesian support vector regression (BSVR) and Gaussian process regression (GPR), both by the
-  evidence, and support vector regression (SVR) by cross validation, on Gaussian noise of variance 0.04;
+  evidence, and support vector regression (SVR) by cross-validation, with Gaussian noise of variance 0.04;
   errors on 3000 clean test points, and seconds.
 
-The draws of the paper are not to be had, so that each row has data of its own (seed 2004). Inputs are
-standardized by the training inputs. Results are saved as they come in `results/chu_sinc.json`; a second call
-goes on. Seconds are those of training, without compilation.
+The paper's draws are not available, so each row has its own data (seed 2004). Inputs are standardized with
+the training inputs. Results are saved in `results/chu_sinc.json` as they are computed; run the script again
+to resume. Seconds are those of training, without compilation.
 """
 
 import argparse
@@ -39,7 +39,7 @@ DRAWS = {50: 10, 100: 10, 300: 10, 500: 10, 1000: 5}  # of the data, by their si
 FIGURE3_BETAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.9)
 FIGURE4_SIZES = (10, 20, 50, 100, 200, 500, 1000)
 METHODS = ("SVR", "BSVR", "GPR")
-FEW = 500  # examples, from which on SVR has fewer repetitions
+FEW = 500  # from this number of examples on, SVR has fewer repetitions
 
 # Table I: noise variance in the sample, C, epsilon, noise variance found, kappa, minus log evidence,
 # off-bound and on-bound support vectors, seconds, AAE, ASE
@@ -78,18 +78,18 @@ HEADS = "true noise | C | ε | noise | κ | -ln P | SV_M | SV_C | seconds | AAE 
 
 
 def noisy(size: int, *numbers: int):
-    """Examples with noise of the loss's own distribution; those of the same numbers are the same."""
+    """Examples with noise drawn from the loss; the same numbers give the same examples."""
     noise = losses.SoftInsensitive(10.0, 0.1, 0.3)
     return jsvm.datasets.sinc(size, noise=noise, key=methods.key_of(1, *numbers))
 
 
 def residuals(x, y) -> np.ndarray:
-    """What was added to the sinc function."""
+    """The noise that was added to the sinc function."""
     return np.asarray(y) - np.sinc(np.asarray(x)[:, 0] / np.pi)
 
 
 def infer(size: int, beta: float, draw: int | None = None, **options) -> dict:
-    """One row of Table I, or with `restarts=1` one point of Fig. 3; `draw`, for another sample of it."""
+    """One row of Table I, or with `restarts=1` one point of Fig. 3; `draw` selects another sample."""
     x, y = noisy(size, size) if draw is None else noisy(size, size, draw)
     x_test, y_test = noisy(TESTS, 0)
     scaled, scaled_test = methods.standardize(x, x_test)
@@ -184,16 +184,16 @@ def show_draws(records: dict) -> None:
             quiet, paper_quiet = (
                 (records[TEST_NOISE][name], PAPER_TEST_NOISE[name]) if name == "ASE" else (0.0, 0.0)
             )
-            found = np.array([row[name] for row in rows]) - quiet
-            spread = format(found.std(ddof=1) if len(found) > 1 else np.nan, forms[name])
-            ours.append(f"{found.mean():{forms[name]}} ± {spread}")
+            values = np.array([row[name] for row in rows]) - quiet
+            spread = format(values.std(ddof=1) if len(values) > 1 else np.nan, forms[name])
+            ours.append(f"{values.mean():{forms[name]}} ± {spread}")
             theirs.append(format(paper[name] - paper_quiet, forms[name]))
         print(f"| {size} | {len(rows)} | ours | {' | '.join(ours)} |")
         print(f"| | 1 | paper | {' | '.join(theirs)} |")
 
 
 def figure3_cells(record: dict, noise: dict) -> list[str]:
-    """Support vectors, those off bound, minus log evidence, ASE minus that of the noise, seconds."""
+    """Support vectors, free ones, minus log evidence, ASE minus that of the noise, seconds."""
     return [
         f"{record['free'] + record['bound']}",
         f"{record['free']}",
@@ -218,25 +218,25 @@ def show_figure3(records: dict) -> None:
 
 
 def figure3(records: dict) -> list[tuple[float, dict]]:
-    """The records of Fig. 3 by their beta."""
-    found = {beta: records.get(f"figure3/{beta}") for beta in FIGURE3_BETAS}
-    return [(beta, record) for beta, record in found.items() if record is not None]
+    """The saved records of Fig. 3, each with its beta."""
+    by_key = {beta: records.get(f"figure3/{beta}") for beta in FIGURE3_BETAS}
+    return [(beta, record) for beta, record in by_key.items() if record is not None]
 
 
 def figure4(records: dict, method: str) -> dict[int, dict[str, np.ndarray]]:
-    """For each size the errors and the seconds of all repetitions."""
-    found = {}
+    """The errors and seconds of all repetitions, by size."""
+    by_key = {}
     for size in FIGURE4_SIZES:
         start = f"figure4/{method}/{size:04d}/"
         rows = [record for key, record in records.items() if key.startswith(start)]
         if rows:
             columns = ("AAE", "ASE", "seconds")
-            found[size] = {name: np.array([row[name] for row in rows]) for name in columns}
-    return found
+            by_key[size] = {name: np.array([row[name] for row in rows]) for name in columns}
+    return by_key
 
 
 def exponent(rows: dict, smallest: int) -> float:
-    """The p of `seconds ~ size^p`, by least squares from a size on."""
+    """The least-squares estimate of p in `seconds ~ size^p`, from a smallest size on."""
     sizes = [size for size in rows if size >= smallest]
     if len(sizes) < 2:
         return float("nan")
@@ -252,7 +252,7 @@ def show_figure4(records: dict) -> None:
             cells = [f"{row[name].mean():.4f} ± {row[name].std():.4f}" for name in ("AAE", "ASE")]
             seconds = f"{row['seconds'].mean():.3g}"
             print(f"| {method} | {size} | {len(row['ASE'])} | {' | '.join(cells)} | {seconds} |")
-    print("\nSeconds grow like size^p.\n\n| method | p, all sizes | p, from 200 on | paper |")
+    print("\nSeconds grow as size^p.\n\n| method | p, all sizes | p, from 200 on | paper |")
     print("|---|---|---|---|")
     for method in METHODS:
         rows = figure4(records, method)
@@ -300,38 +300,44 @@ def main(arguments=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parts = ("table1", "draws", "figure3", "figure4")
     parser.add_argument("--parts", nargs="+", default=parts, choices=parts)
-    parser.add_argument("--sizes", nargs="+", type=int, help="of all parts but Fig. 3; default all")
-    parser.add_argument("--repetitions", type=int, default=20, help="for Fig. 4")
-    parser.add_argument("--svr-repetitions", type=int, default=5, help=f"from {FEW} examples on")
+    parser.add_argument(
+        "--sizes", nargs="+", type=int, help="sizes of all parts except Fig. 3; default: all"
+    )
+    parser.add_argument("--repetitions", type=int, default=20, help="repetitions of Fig. 4")
+    parser.add_argument(
+        "--svr-repetitions", type=int, default=5, help=f"repetitions of SVR from {FEW} examples on"
+    )
     parser.add_argument("--output", type=Path, default=RESULTS)
-    parser.add_argument("--quick", action="store_true", help="smallest sizes, nothing saved")
-    parser.add_argument("--show", action="store_true", help="compute nothing")
+    parser.add_argument("--quick", action="store_true", help="smallest sizes; saves nothing")
+    parser.add_argument(
+        "--show", action="store_true", help="print saved results and compute nothing"
+    )
     parser.add_argument("--figure", type=Path, help="draw Figs. 3 and 4 into this file")
-    chosen = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     jax.config.update("jax_enable_x64", True)
-    betas, size, sizes, draws = FIGURE3_BETAS, 4000, chosen.sizes, DRAWS
-    if chosen.quick:
-        betas, size, sizes, chosen.repetitions = (0.1, 0.9), 50, [50], 1
+    betas, size, sizes, draws = FIGURE3_BETAS, 4000, options.sizes, DRAWS
+    if options.quick:
+        betas, size, sizes, options.repetitions = (0.1, 0.9), 50, [50], 1
         draws = {50: 2}
-        chosen.output = None if chosen.output == RESULTS else chosen.output
-    store = Store(chosen.output, "examples/papers/chu_sinc.py")
-    if not chosen.show:
+        options.output = None if options.output == RESULTS else options.output
+    store = Store(options.output, "examples/papers/chu_sinc.py")
+    if not options.show:
         store.compute(TEST_NOISE, lambda: methods.errors(0.0, residuals(*noisy(TESTS, 0))))
-        if "table1" in chosen.parts:
+        if "table1" in options.parts:
             run_table1(store, [n for n in SIZES if sizes is None or n in sizes])
-        if "draws" in chosen.parts:
+        if "draws" in options.parts:
             run_draws(store, {n: k for n, k in draws.items() if sizes is None or n in sizes})
-        if "figure3" in chosen.parts:
+        if "figure3" in options.parts:
             run_figure3(store, betas, size)
-        if "figure4" in chosen.parts:
-            wanted = [n for n in FIGURE4_SIZES if sizes is None or n in sizes]
-            run_figure4(store, wanted, chosen.repetitions, chosen.svr_repetitions)
+        if "figure4" in options.parts:
+            selected = [n for n in FIGURE4_SIZES if sizes is None or n in sizes]
+            run_figure4(store, selected, options.repetitions, options.svr_repetitions)
     show_table1(store.records)
     show_draws(store.records)
     show_figure3(store.records)
     show_figure4(store.records)
-    if chosen.figure:
-        draw(store.records, chosen.figure)
+    if options.figure:
+        draw(store.records, options.figure)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,19 @@
 """Gold and Sollich, Tables 3-4, columns "Evid grad" and "ES", and Figs. 5-6: ascending the exact evidence.
 
     python examples/papers/gold_sollich_evidence.py             # five sets, ten random starts (Crabs 25)
-    python examples/papers/gold_sollich_evidence.py --quick     # one generated set, seconds
-    python examples/papers/gold_sollich_evidence.py --show      # the tables of what has been computed
+    python examples/papers/gold_sollich_evidence.py --quick     # one generated set, a few seconds
+    python examples/papers/gold_sollich_evidence.py --show      # prints the saved tables
     python examples/papers/gold_sollich_evidence.py --figure twonorm.png    # Figs. 5 and 6: one run
 
-The hinge machine with one lengthscale for each input, the exact kernel (no low rank), all hyperparameters
-from random starts in the ranges of sec. 4.3, the papers' adaptive rates. On sets that can be separated the
-evidence hardly changes any more as the amplitude grows, so the search is bounded like that of the simple
-criteria. "Evid grad" is the test error at the end (mean magnitude of the gradient at 5 % of its peak, or
-nothing moves, or the last step), "ES" the least on the way, which early stopping by a perfect validation set
-would give. Data as in `gold_sollich_tables.py`.
+The hinge machine has one lengthscale for each input and the exact kernel (no low rank). All hyperparameters
+start at random in the ranges of sec. 4.3 and move with the papers' adaptive rates. On separable sets the
+evidence hardly changes as the amplitude grows, so the search has the bounds of the simple criteria. "Evid
+grad" is the test error at the end: when the mean magnitude of the gradient is 5 % of its peak, when nothing
+moves, or at the last step. "ES" is the lowest test error of all steps, as early stopping with a perfect
+validation set would give. Data as in `gold_sollich_tables.py`.
 
-Results are saved as they come in `results/gold_sollich_evidence.json`; a second call goes on.
+Results are saved in `results/gold_sollich_evidence.json` as they are computed; run the script again to
+resume.
 """
 
 import argparse
@@ -21,9 +22,8 @@ import time
 import warnings
 from pathlib import Path
 
-os.environ.setdefault(
-    "OPENBLAS_NUM_THREADS", "1"
-)  # threads that wait for each other cost more than they give
+# several threads would only wait for each other
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import equinox as eqx
 import gold_sollich_tables as simple
@@ -61,7 +61,7 @@ def ascend(model, data, key, **options):
 
 
 def run_trial(data, trial: int, max_steps: int, **options) -> dict:
-    """One random start: test errors in % at the end and at their least."""
+    """One random start: the last and the lowest test error in %."""
     ranges = simple.STARTS | simple.C_STARTS
     key = jax.random.fold_in(jax.random.key(2003), trial)
     begin = time.perf_counter()
@@ -93,26 +93,26 @@ def show(records: dict) -> None:
     )
     print("|---|---|---|---|---|---|")
     for name, columns in PAPER.items():
-        found = [r for k, r in records.items() if k.startswith(f"{name}/")]
-        if not found:
+        trials = [r for k, r in records.items() if k.startswith(f"{name}/")]
+        if not trials:
             continue
         for label, field, paper in zip(
             ("Evid grad", "ES"), ("final", "least"), columns, strict=True
         ):
-            errors = np.array([record[field] for record in found])
-            steps = np.mean([record["steps"] for record in found])
+            errors = np.array([record[field] for record in trials])
+            steps = np.mean([record["steps"] for record in trials])
             spread = errors.std(ddof=1) if len(errors) > 1 else float("nan")
             print(
-                f"| {name} | {label} | {paper[0]} ± {paper[1]} ({paper[2]}) | {len(found)} "
+                f"| {name} | {label} | {paper[0]} ± {paper[1]} ({paper[2]}) | {len(trials)} "
                 f"| {errors.mean():.1f} ± {spread:.1f} ({errors.min():.1f}) | {steps:.0f} |"
             )
     print("\nHyperparameters at the end, medians over the trials:\n")
     print("| set | amplitude k_0 | offset k_off | C |\n|---|---|---|---|")
     for name in PAPER:
-        found = [r for k, r in records.items() if k.startswith(f"{name}/")]
-        if found:
+        trials = [r for k, r in records.items() if k.startswith(f"{name}/")]
+        if trials:
             cells = [
-                f"{np.median([r[f] for r in found]):.3g}" for f in ("amplitude", "offset", "C")
+                f"{np.median([r[f] for r in trials]):.3g}" for f in ("amplitude", "offset", "C")
             ]
             print(f"| {name} | {' | '.join(cells)} |")
 
@@ -125,14 +125,14 @@ def draw_figure(path: Path, name: str, max_steps: int, **options) -> None:
     from jaxsvm import plot
 
     data = simple.load(name)
-    found = ascend(
+    ascent = ascend(
         machine(data[0].shape[1]), data, jax.random.key(5), max_steps=max_steps,
         bounds=simple.BOUNDS | simple.C_BOUNDS, stop=(), **options,
     )  # fmt: skip
-    # those of the log evidence, as in the paper; the search minimizes minus that
-    gradient = jax.tree.map(jnp.negative, found.history.gradient)
-    found = eqx.tree_at(lambda path: path.history.gradient, found, gradient)
-    plot.ascent(found)[0].figure.savefig(path, dpi=60)
+    # the paper shows gradients of the log evidence; the search minimizes minus that
+    gradient = jax.tree.map(jnp.negative, ascent.history.gradient)
+    ascent = eqx.tree_at(lambda path: path.history.gradient, ascent, gradient)
+    plot.ascent(ascent)[0].figure.savefig(path, dpi=60)
     print(f"figure in {path}")
 
 
@@ -142,28 +142,30 @@ def main() -> None:
     parser.add_argument("--trials", type=int, help="random starts of each set")
     parser.add_argument("--max-steps", type=int, default=80)
     parser.add_argument("--output", type=Path, default=RESULTS)
-    parser.add_argument("--figure", type=Path, help="draw Figs. 5-6 into this file, nothing else")
-    parser.add_argument("--quick", action="store_true", help="small and on generated data")
-    parser.add_argument("--show", action="store_true", help="compute nothing")
-    chosen = parser.parse_args()
+    parser.add_argument("--figure", type=Path, help="only draw Figs. 5-6 into this file")
+    parser.add_argument("--quick", action="store_true", help="a small run on generated data")
+    parser.add_argument(
+        "--show", action="store_true", help="print saved results and compute nothing"
+    )
+    options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    if chosen.figure:
-        draw_figure(chosen.figure, "twonorm", chosen.max_steps)
+    if options.figure:
+        draw_figure(options.figure, "twonorm", options.max_steps)
         return
     store = Store(
-        None if chosen.quick else chosen.output, "examples/papers/gold_sollich_evidence.py"
+        None if options.quick else options.output, "examples/papers/gold_sollich_evidence.py"
     )
-    if chosen.quick:
+    if options.quick:
         x, y, x_test, y_test = simple.load("twonorm")
         data = x[:60], y[:60], x_test[:500], y_test[:500]
         small = {"chains": 4, "draws": 30, "first_warmup": 60}
         store.compute("twonorm/00", lambda: run_trial(data, 0, 3, **small))
-    elif not chosen.show:
-        for name in chosen.sets:
+    elif not options.show:
+        for name in options.sets:
             data = simple.load(name)
-            for trial in range(chosen.trials or TRIALS[name]):
+            for trial in range(options.trials or TRIALS[name]):
                 key = f"{name}/{trial:02d}"
-                record = store.compute(key, lambda: run_trial(data, trial, chosen.max_steps))
+                record = store.compute(key, lambda: run_trial(data, trial, options.max_steps))
                 print(key, record, flush=True)
     show(store.records)
 

@@ -1,23 +1,23 @@
 """Gold and Sollich's Nystrom paper, Tables I-IV and Fig. 1: evidence gradient ascent with low-rank chains.
 
     python examples/papers/gold_sollich_nystrom.py             # all; or --parts sets times ranks
-    python examples/papers/gold_sollich_nystrom.py --quick     # one generated set, seconds
-    python examples/papers/gold_sollich_nystrom.py --show      # the tables of what has been computed
+    python examples/papers/gold_sollich_nystrom.py --quick     # one generated set, a few seconds
+    python examples/papers/gold_sollich_nystrom.py --show      # prints the saved tables
 
 - `sets` (Tables II, III, IV): on each of the 13 sets hyperparameters are tuned on the first five
-  partitions, rank 20, 200 landmarks; the median of each is tested on the other fifteen of the twenty
-  partitions at hand (the paper: 95). Every ascent goes on until the mean magnitude of the gradient is 10 %
-  of its peak, or nothing moves (the second rule of the paper), or 100 steps; what the rules of 15, 20 and
-  30 % would have chosen is read off its history.
+  partitions with rank 20 and 200 landmarks. The median of each is tested on the other fifteen of our twenty
+  partitions (the paper: 95). Every ascent runs until the mean magnitude of the gradient is 10 % of its peak,
+  or nothing moves (the second rule of the paper), or for 100 steps. Its history shows where the rules of 15,
+  20 and 30 % would have stopped.
 - `times` (Table I): seconds for 50 steps with rank 5, 10, 20, 40 and with the exact kernel.
 - `ranks` (Fig. 1): minimum and final test error of 50 steps (the paper: 100) from 5 random starts (the
-  paper: 25), against the rank with 150 landmarks, and against the landmarks, up to all examples, with
-  rank 20.
+  paper: 25), for several ranks with 150 landmarks, and for several numbers of landmarks, up to all examples,
+  with rank 20.
 
-All start from lengthscales sqrt(d), amplitude 1, offset 0.1, C = 0.6, in the middle of the paper's ranges;
-the random starts of Fig. 1 are drawn from the ranges of Gold and Sollich's first paper, sec. 4.3. Results are
-saved as they come in `results/gold_sollich_nystrom.json`; a second call goes on. Times are without
-compilation. Needs the benchmark data (see the README on `JAXSVM_DATA`).
+All ascents start from lengthscales sqrt(d), amplitude 1, offset 0.1 and C = 0.6, in the middle of the paper's
+ranges. The random starts of Fig. 1 are drawn from the ranges of Gold and Sollich's first paper, sec. 4.3.
+Results are saved in `results/gold_sollich_nystrom.json` as they are computed; run the script again to resume.
+Times are without compilation. Needs the benchmark data (see the README on `JAXSVM_DATA`).
 """
 
 import argparse
@@ -26,9 +26,8 @@ import time
 import warnings
 from pathlib import Path
 
-os.environ.setdefault(
-    "OPENBLAS_NUM_THREADS", "1"
-)  # threads that wait for each other cost more than they give
+# several threads would only wait for each other
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import gold_sollich_tables as first_paper
 import jax
@@ -76,7 +75,7 @@ def machine(inputs: int):
 
 
 def approximation_of(rank: int | None, landmarks: int | None):
-    """The exact kernel without a rank."""
+    """The low-rank approximation, or the exact kernel if the rank is None."""
     return jsvm.Exact() if rank is None else jsvm.Nystrom(rank, landmarks)
 
 
@@ -87,7 +86,7 @@ def ascend(model, x, y, key, **options):
 
 
 def tune(name: str, partition: int, max_steps: int) -> dict:
-    """One partition: where each share of the peak is reached, and the hyperparameters there."""
+    """Ascend on one partition; record the step and the hyperparameters at each share of the peak."""
     x, y, _, _ = jsvm.datasets.load(name, split=partition)
     model = machine(x.shape[1])
     options = {
@@ -95,7 +94,7 @@ def tune(name: str, partition: int, max_steps: int) -> dict:
         "stop": (jsvm.stopping.GradientFallen(min(SHARES)), jsvm.stopping.Settled()),
     }
     key = jax.random.fold_in(jax.random.key(2005), partition)
-    ascend(model, x, y, key, max_steps=1, **options)  # compiles
+    ascend(model, x, y, key, max_steps=1, **options)  # compile first
     begin = time.perf_counter()
     path = ascend(model, x, y, key, max_steps=max_steps, **options)
     seconds = time.perf_counter() - begin
@@ -109,17 +108,17 @@ def tune(name: str, partition: int, max_steps: int) -> dict:
     }  # fmt: skip
     for share in SHARES:
         reached = np.flatnonzero(magnitude <= share * peaks)
-        place = int(reached[0]) if reached.size else steps - 1
-        values = {k: np.asarray(v)[0, place].tolist() for k, v in history.parameters.items()}
-        record["at"][f"{share:.2f}"] = {"step": place + 1, "parameters": values}
+        step = int(reached[0]) if reached.size else steps - 1
+        values = {k: np.asarray(v)[0, step].tolist() for k, v in history.parameters.items()}
+        record["at"][f"{share:.2f}"] = {"step": step + 1, "parameters": values}
     return record
 
 
 def _noise(history) -> float:
     """The standard error of the gradient as a share of its magnitude, at the peak."""
-    place = int(np.argmax(np.asarray(history.magnitude)[0]))
-    errors = [np.ravel(np.asarray(v)[0, place]) for v in history.standard_error.values()]
-    return float(np.mean(np.concatenate(errors)) / np.asarray(history.magnitude)[0, place])
+    peak = int(np.argmax(np.asarray(history.magnitude)[0]))
+    errors = [np.ravel(np.asarray(v)[0, peak]) for v in history.standard_error.values()]
+    return float(np.mean(np.concatenate(errors)) / np.asarray(history.magnitude)[0, peak])
 
 
 def test(name: str, share: str, tuned: list[dict], partitions: int) -> dict:
@@ -153,7 +152,7 @@ def run_sets(store: Store, sets, max_steps: int) -> None:
 
 
 def timed(name: str, rank: int | None, steps: int) -> dict:
-    """Seconds for so many steps, without compilation."""
+    """Seconds for a number of steps, without compilation."""
     x, y, _, _ = first_paper.load(name)
     options = {"approximation": approximation_of(rank, 150), "stop": ()}
     key = jax.random.key(1)
@@ -218,7 +217,7 @@ def run_ranks(store: Store, sets, trials: int, steps: int) -> None:
 
 
 def quick() -> None:
-    """The protocol in small, on generated data."""
+    """A small run of the protocol on generated data."""
     key = jax.random.key(0)
     x, y = jsvm.datasets.twonorm(500, key=key)
     parts = [(x[60 * k : 60 * (k + 1)], y[60 * k : 60 * (k + 1)]) for k in range(2)]
@@ -264,11 +263,11 @@ def show(records: dict) -> None:
             continue
         cells = [f"{np.mean(records[f'test/{name}/{s:.2f}']['errors']):.2f}" for s in SHARES]
         if name in PAPER_SHARES:
-            for place, value in zip((0, 1, 3), PAPER_SHARES[name], strict=True):
-                cells[place] += f" ({value})"
+            for column, value in zip((0, 1, 3), PAPER_SHARES[name], strict=True):
+                cells[column] += f" ({value})"
         print(f"| {name} | {' | '.join(cells)} |")
     print("\nTable IV: steps and time of an ascent, to 15 % of the peak and to its end (10 %)")
-    print("(measured is the time of the whole; that to 15 % is in proportion to the steps)\n")
+    print("(the time to the end is measured; the time to 15 % is its share of the steps)\n")
     print("| set | steps to 15 % | paper | seconds | paper (h:mm) | steps to the end | seconds |")
     print("|---|---|---|---|---|---|---|")
     for name, (_, _, steps, spread, hours) in PAPER.items():
@@ -320,21 +319,23 @@ def main() -> None:
     parser.add_argument("--max-steps", type=int, default=100)
     parser.add_argument("--trials", type=int, default=5, help="random starts for Fig. 1")
     parser.add_argument("--output", type=Path, default=RESULTS)
-    parser.add_argument("--quick", action="store_true", help="small and on generated data")
-    parser.add_argument("--show", action="store_true", help="compute nothing")
-    chosen = parser.parse_args()
+    parser.add_argument("--quick", action="store_true", help="a small run on generated data")
+    parser.add_argument(
+        "--show", action="store_true", help="print saved results and compute nothing"
+    )
+    options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    if chosen.quick:
+    if options.quick:
         quick()
         return
-    store = Store(chosen.output, "examples/papers/gold_sollich_nystrom.py")
-    if not chosen.show:
-        if "sets" in chosen.parts:
-            run_sets(store, chosen.sets, chosen.max_steps)
-        if "times" in chosen.parts:
+    store = Store(options.output, "examples/papers/gold_sollich_nystrom.py")
+    if not options.show:
+        if "sets" in options.parts:
+            run_sets(store, options.sets, options.max_steps)
+        if "times" in options.parts:
             run_times(store, PAPER_TIMES)
-        if "ranks" in chosen.parts:
-            run_ranks(store, PAPER_TIMES, chosen.trials, 50)
+        if "ranks" in options.parts:
+            run_ranks(store, PAPER_TIMES, options.trials, 50)
     show(store.records)
 
 

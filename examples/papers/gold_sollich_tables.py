@@ -2,19 +2,20 @@
 
     python examples/papers/gold_sollich_tables.py              # five sets, four criteria, 25 trials of each
     python examples/papers/gold_sollich_tables.py --quick      # one generated set, three short trials
-    python examples/papers/gold_sollich_tables.py --show       # the tables of what has been computed
+    python examples/papers/gold_sollich_tables.py --show       # prints the saved tables
 
-Criteria: LE1 and LE2, the Laplace evidence of hinge and squared hinge; GACV of the hinge; the smoothed
-span estimate of the squared hinge (`c1 = 5, c2 = 0, eta = 1, a = 0.1` as in sec. 4.1). For GACV and span C
-stays at one, since these depend on C times the kernel only.
+The criteria are LE1 and LE2, the Laplace evidence of hinge and squared hinge; GACV of the hinge; and the
+smoothed span estimate of the squared hinge (`c1 = 5, c2 = 0, eta = 1, a = 0.1` as in sec. 4.1). GACV and span
+depend only on C times the kernel, so C stays at one.
 
-Each is minimized in two ways: by the paper's greedy random walk, all 25 trials from lengthscales 1,
-amplitude 1, offset 0.1, C = 1; and by gradients (L-BFGS) from 25 starts drawn from the ranges of sec. 4.3.
-The training set is the first part of each (standardized) set, as in the paper's Table 1; of Crabs, where
-the paper sampled, every example whose number leaves 0 or 2 modulo 5. Twonorm and Ringnorm are generated.
+Each is minimized in two ways: with the paper's greedy random walk, all 25 trials from lengthscales 1,
+amplitude 1, offset 0.1 and C = 1; and with gradients (L-BFGS) from 25 starts drawn from the ranges of
+sec. 4.3. As in the paper's Table 1, the training set is the first part of each (standardized) set. The paper
+sampled Crabs; here every example whose number is 0 or 2 modulo 5 is for training. Twonorm and Ringnorm are
+generated.
 
-Results are saved as they come in `results/gold_sollich_tables.json`; a second call goes on. Pima and
-Crabs need the benchmark data (see the README on `JAXSVM_DATA`).
+Results are saved in `results/gold_sollich_tables.json` as they are computed; run the script again to resume.
+Pima and Crabs need the benchmark data (see the README on `JAXSVM_DATA`).
 """
 
 import argparse
@@ -22,9 +23,8 @@ import os
 import time
 from pathlib import Path
 
-os.environ.setdefault(
-    "OPENBLAS_NUM_THREADS", "1"
-)  # threads that wait for each other cost more than they give
+# several threads would only wait for each other
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax
 import jax.numpy as jnp
@@ -86,7 +86,7 @@ def load(name: str):
         train = np.arange(len(y)) < 300
     else:
         x, y = sets.crabs()
-        # the file is ordered by species and sex: take 80 of the 200 evenly
+        # the file is ordered by species and sex, so take 80 of the 200 evenly
         train = np.isin(np.arange(len(y)) % 5, (0, 2))
     x, y = np.asarray(x), np.asarray(y)
     x = (x - x.mean(axis=0)) / x.std(axis=0)
@@ -107,7 +107,7 @@ def criterion_of(name: str):
 
 
 def run(name: str, criterion: str, method: str, trials: int, max_steps: int) -> dict:
-    """All trials of one criterion on one set: final test errors and what they cost."""
+    """Run all trials of one criterion on one set; record their test errors, steps and seconds."""
     x, y, x_test, y_test = load(name)
     model = machine(criterion, x.shape[1])
     evidence = criterion.startswith("LE")
@@ -125,24 +125,24 @@ def run(name: str, criterion: str, method: str, trials: int, max_steps: int) -> 
     }[method]
     begin = time.perf_counter()
     key = jax.random.key(25)
-    found = jsvm.select(
+    selection = jsvm.select(
         model, x, y, criterion_of(criterion), restarts=trials, key=key, bounds=bounds, throw=False,
         **options,
     )  # fmt: skip
     seconds = time.perf_counter() - begin
     errors = []
     for trial in range(trials):
-        member = jax.tree.map(lambda leaf, i=trial: leaf[i], found.models)
+        member = jax.tree.map(lambda leaf, i=trial: leaf[i], selection.models)
         fitted = jsvm.fit(member, x, y, throw=False)
         errors.append(100 * float(np.mean(np.asarray(fitted.predict(x_test)) != y_test)))
-    votes = np.asarray(found.ensemble().predict(x_test)) != y_test
-    steps = np.asarray(found.history.steps)
+    votes = np.asarray(selection.ensemble().predict(x_test)) != y_test
+    steps = np.asarray(selection.history.steps)
     return {
         "errors": [round(e, 3) for e in errors],
-        "criterion": [round(float(v), 6) for v in found.values],
-        "best": found.best,
+        "criterion": [round(float(v), 6) for v in selection.values],
+        "best": selection.best,
         "ensemble": round(100 * float(votes.mean()), 3),
-        "results": [jsvm.RESULTS(int(code)).name for code in found.results],
+        "results": [jsvm.RESULTS(int(code)).name for code in selection.results],
         "steps": steps.tolist(),
         "seconds": round(seconds, 1),
         "seconds_per_step": round(seconds / max(int(steps.sum()), 1), 5),
@@ -196,23 +196,25 @@ def main(arguments=None) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="one generated set, three short trials"
     )
-    parser.add_argument("--show", action="store_true", help="compute nothing")
-    chosen = parser.parse_args(arguments)
-    if chosen.quick:
-        chosen.sets, chosen.trials, chosen.max_steps = ("twonorm",), 3, 2
-        chosen.criteria = ("GACV",)
-        chosen.output = None if chosen.output == RESULTS else chosen.output
+    parser.add_argument(
+        "--show", action="store_true", help="print saved results and compute nothing"
+    )
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.sets, options.trials, options.max_steps = ("twonorm",), 3, 2
+        options.criteria = ("GACV",)
+        options.output = None if options.output == RESULTS else options.output
     about = "Gold and Sollich, Tables 2-4, python examples/papers/gold_sollich_tables.py"
-    store = Store(chosen.output, about)
-    if not chosen.show:
+    store = Store(options.output, about)
+    if not options.show:
         with jax.enable_x64(True):
-            for name in chosen.sets:
-                for criterion in chosen.criteria:
-                    for method in chosen.methods:
+            for name in options.sets:
+                for criterion in options.criteria:
+                    for method in options.methods:
                         store.compute(
                             f"{name}/{criterion}/{method}",
                             lambda n=name, c=criterion, m=method: run(
-                                n, c, m, chosen.trials, chosen.max_steps
+                                n, c, m, options.trials, options.max_steps
                             ),
                         )
                         print(f"{name} {criterion} {method}: done", flush=True)

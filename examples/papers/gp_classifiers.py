@@ -1,31 +1,30 @@
 """All classifiers of the library on the 13 benchmark sets, with the EP-GPC columns of Cawley and Talbot.
 
-    python examples/papers/gp_classifiers.py               # the 13 sets, five partitions of each
+    python examples/papers/gp_classifiers.py               # 13 sets, five partitions of each
     python examples/papers/gp_classifiers.py --methods Laplace "Mean field" --partitions 20   # cheap ones
     python examples/papers/gp_classifiers.py --quick       # a part of one set, two partitions, one method
-    python examples/papers/gp_classifiers.py --show        # the tables of what has been computed
+    python examples/papers/gp_classifiers.py --show        # prints the saved tables
     python examples/papers/gp_classifiers.py --show --figure ranks.png    # the critical-difference plot
 
-Selection is run anew on every partition, with no look at test data. Kernels: a spherical RBF kernel with
-an amplitude and a `Constant` kernel for the offset, except for the columns EP-GPC, which have the zero-mean
-process of the software that Cawley and Talbot used; "ARD" is one lengthscale for each input.
+Hyperparameters are selected on every partition; the selection never uses test data. The kernel is a
+spherical RBF kernel with an amplitude, plus a `Constant` kernel for the offset. The columns EP-GPC have the
+zero-mean process of the software that Cawley and Talbot used. "ARD" means one lengthscale for each input.
 
-- SVM evidence, GACV: the hinge by the Laplace evidence and by GACV; SVM span: the squared hinge by the
-  smoothed span estimate.
-- Evidence ascent: the hinge by ascending the exact evidence, sampled in a Nystrom subspace (rank 20, 200
-  landmarks at most); error and log loss are those of draws from the posterior (rank 100 where there are
-  more than 200 examples). The only method with random numbers; the seed is the number of the partition.
-- Mean field: probit labels, naive mean field, by its leave-one-out log probability.
+- SVM evidence, SVM GACV: the hinge, by the Laplace evidence and by GACV. SVM span: the squared hinge, by
+  the smoothed span estimate.
+- Evidence ascent: the hinge, by ascending the exact evidence, sampled in a Nystrom subspace (rank 20, at
+  most 200 landmarks). Error and log loss are those of draws from the posterior (rank 100 if there are more
+  than 200 examples). This is the only method with random numbers; the seed is the number of the partition.
+- Mean field: probit labels with naive mean field, by its leave-one-out log probability.
 - Laplace: logistic labels, by the Laplace evidence. EP, EP-GPC: probit labels, by the evidence of
-  expectation propagation, whose sites may change by 1e-6 when it ends.
-- LS-SVM by PRESS, and with Bayesian regularisation (BR): as committed in
-  `results/cawley_talbot_table2.json`.
+  expectation propagation, which ends when its sites change by less than 1e-6.
+- LS-SVM by PRESS, and with Bayesian regularization (BR): read from `results/cawley_talbot_table2.json`.
 
-The search begins at the lengthscale `sqrt(d)`, amplitude 1, offset 0.1 and C = 1, with ARD at the spherical
-solution, and is bounded like that of `cawley_talbot_table2.py`. All partitions of a set are run before the
-next set, so that each method compiles once for each set. Every method of every partition is saved as
-it comes in `results/gp_classifiers.json`; a second call goes on. Seconds are processor time. Needs the
-benchmark data (see the README on `JAXSVM_DATA`) and scipy.
+The search starts at the lengthscale `sqrt(d)`, amplitude 1, offset 0.1 and C = 1, or with ARD at the
+spherical solution, and has the bounds of `cawley_talbot_table2.py`. All partitions of a set run before the
+next set, so that each method compiles once for each set. Each record is saved in
+`results/gp_classifiers.json` as it is computed; run the script again to resume. Seconds are processor time.
+Needs the benchmark data (see the README on `JAXSVM_DATA`) and scipy.
 """
 
 import argparse
@@ -36,9 +35,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-os.environ.setdefault(
-    "OPENBLAS_NUM_THREADS", "1"
-)  # threads that wait for each other cost more than they give
+# several threads would only wait for each other
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import gp_ranks
 import jax
@@ -69,9 +67,9 @@ PAPER = {
 
 
 class Method(NamedTuple):
-    """How a classifier is made: its loss, its criterion, and its posterior, if it has probabilities.
+    """A classifier: its loss, its criterion, and its posterior if it has probabilities.
 
-    Without a criterion the evidence is ascended, and its posterior is sampled.
+    Without a criterion the evidence is ascended and the posterior sampled.
     """
 
     loss: Callable
@@ -86,8 +84,8 @@ def laplace_of_svm(model, x, y):
     return jsvm.laplace(jsvm.fit(model, x, y, tolerance=1e-6), criteria.LaplaceEvidence())
 
 
-PROBIT, LOGISTIC = ("loss.noise_variance",), ("loss.C",)  # the amplitude does the same
-# the gradient is within 1e-4 of that at 1e-10, the value within 1e-12: Twonorm, 200 examples
+PROBIT, LOGISTIC = ("loss.noise_variance",), ("loss.C",)  # the amplitude has the same effect
+# compared with 1e-10, the gradient changes by less than 1e-4, the value by less than 1e-12 (Twonorm, n = 200)
 EP = gp.ExpectationPropagation(tolerance=1e-6)
 METHODS = {
     "SVM evidence": Method(losses.Hinge, criteria.LaplaceEvidence(smoothing=0.1), laplace_of_svm),
@@ -108,9 +106,9 @@ METHODS |= {
 SQUARES = {"RBF": "LS-SVM", "RBF-BR": "LS-SVM BR", "ARD": "LS-SVM ARD", "ARD-BR": "LS-SVM ARD BR"}
 
 
-def machine(method: Method, inputs: int, found: dict | None):
-    """Where the search begins; `found` is the record of the spherical solution that ARD starts from."""
-    values = {} if found is None else found["parameters"]
+def machine(method: Method, inputs: int, spherical: dict | None):
+    """The start of the search; with ARD, `spherical` is the record of the spherical solution."""
+    values = {} if spherical is None else spherical["parameters"]
     part = "kernel.left" if method.offset else "kernel"
     lengthscale = values.get(f"{part}.lengthscale", np.sqrt(inputs))
     if method.start:
@@ -123,40 +121,42 @@ def machine(method: Method, inputs: int, found: dict | None):
 
 
 def select(method: Method, model, x, y, options: dict):
-    """The model that a criterion chooses, its classifier, and what is to be recorded of the search."""
+    """Select a model by a criterion; return it, its classifier and a record of the search."""
     stop = (jsvm.stopping.SmallGradient(1e-5), jsvm.stopping.SmallChange(patience=5))
-    chosen = jsvm.select(model, x, y, method.criterion, optimizer=OPTIMIZER, stop=stop, **options)
+    selection = jsvm.select(
+        model, x, y, method.criterion, optimizer=OPTIMIZER, stop=stop, **options
+    )
     of_fit = method.posterior is None
-    fitted = chosen.fit(tolerance=1e-6) if of_fit else method.posterior(chosen.model, x, y)
+    fitted = selection.fit(tolerance=1e-6) if of_fit else method.posterior(selection.model, x, y)
     facts = {
-        "criterion": float(f"{float(chosen.value):.6g}"),
-        "steps": int(chosen.history.steps[0]),
-        "result": jsvm.RESULTS(int(chosen.results[0])).name,
+        "criterion": float(f"{float(selection.value):.6g}"),
+        "steps": int(selection.history.steps[0]),
+        "result": jsvm.RESULTS(int(selection.results[0])).name,
     }
-    return chosen.model, fitted, facts
+    return selection.model, fitted, facts
 
 
 def ascend(model, x, y, options: dict, seed: int):
-    """The same by ascending the evidence: the classifier is made of draws from the posterior."""
+    """Select a model by ascending the evidence; its classifier consists of draws from the posterior."""
     ascent_key, sample_key = jax.random.split(jax.random.key(seed))
     landmarks = min(200, len(y))
-    chosen = jsvm.evidence_ascent(
+    ascent = jsvm.evidence_ascent(
         model, x, y, key=ascent_key, approximation=jsvm.Nystrom(min(20, len(y)), landmarks),
         progress=False, **options,
     )  # fmt: skip
     finer = jsvm.Exact() if len(y) <= landmarks else jsvm.Nystrom(rank=100, landmarks=landmarks)
-    fitted = jsvm.sample(chosen.model, x, y, key=sample_key, approximation=finer, progress=False)
+    fitted = jsvm.sample(ascent.model, x, y, key=sample_key, approximation=finer, progress=False)
     facts = {
-        "steps": int(chosen.history.steps[0]),
-        "result": jsvm.RESULTS(int(chosen.results[0])).name,
+        "steps": int(ascent.history.steps[0]),
+        "result": jsvm.RESULTS(int(ascent.results[0])).name,
     }
-    return chosen.model, fitted, facts
+    return ascent.model, fitted, facts
 
 
-def run(data, method: Method, found: dict | None, max_steps: int, seed: int = 0) -> dict:
-    """Test scores of one method on one split of data, with its parameters, steps and seconds."""
+def run(data, method: Method, spherical: dict | None, max_steps: int, seed: int = 0) -> dict:
+    """Test scores of one method on one split, with its parameters, steps and seconds."""
     x, y, x_test, y_test = data
-    model = machine(method, x.shape[1], found)
+    model = machine(method, x.shape[1], spherical)
     free = [n for n in jsvm.parameters(model) if n not in jsvm.frozen(model)]
     bounds = {n: BOUNDS[n.split(".")[-1]] for n in free}
     options = {"bounds": bounds, "max_steps": max_steps}
@@ -182,12 +182,12 @@ def run(data, method: Method, found: dict | None, max_steps: int, seed: int = 0)
 
 
 def few(data):
-    """A part of the data that is soon done with: 60 examples, two inputs."""
+    """A small part of the data: 60 examples, two inputs."""
     return tuple(part[:60, :2] if part.ndim == 2 else part[:60] for part in data)
 
 
 def run_all(store: Store, sets, labels, partitions: range, max_steps: int, quick: bool) -> None:
-    """Compute what is not there, one set after the other; what ARD starts from is computed too."""
+    """Compute the missing records, set by set, including the spherical solutions that ARD starts from."""
     starts = {METHODS[label].start for label in labels}
     ordered = [label for label in METHODS if label in labels or label in starts]
     for name in sets:
@@ -197,32 +197,32 @@ def run_all(store: Store, sets, labels, partitions: range, max_steps: int, quick
                 continue
             method = METHODS[label]
             start = f"{name}/{method.start}/{partition:02d}"
-            found = store.records[start] if method.start else None
+            spherical = store.records[start] if method.start else None
             data = jsvm.datasets.load(name, split=partition)
             data = few(data) if quick else data
-            record = store.compute(key, lambda: run(data, method, found, max_steps, partition))
+            record = store.compute(key, lambda: run(data, method, spherical, max_steps, partition))
             print(f"{key:32s} {record['error']:6.2f} %  {record['seconds']:7.2f} s", flush=True)
-        # programs are compiled for the sizes of a set, and the memory maps of a process are limited
+        # compiled programs serve one set only, and the memory maps of a process are limited
         jax.clear_caches()
 
 
 def collect(store: Store) -> dict[str, dict[str, dict[int, dict]]]:
-    """Records by set, method and partition, those of least-squares machines included."""
-    found: dict = {}
+    """Records by set, method and partition, including those of least-squares machines."""
+    records: dict = {}
     for key, record in store.records.items():
         name, label, partition = key.split("/")
-        found.setdefault(name, {}).setdefault(label, {})[int(partition)] = record
+        records.setdefault(name, {}).setdefault(label, {})[int(partition)] = record
     for key, record in Store(LEAST_SQUARES, "").records.items():
         name, partition = key.split("/")
         for theirs, label in SQUARES.items():
-            found.setdefault(name, {}).setdefault(label, {})[int(partition)] = record[theirs]
-    return found
+            records.setdefault(name, {}).setdefault(label, {})[int(partition)] = record[theirs]
+    return records
 
 
-def show_paper(found) -> None:
-    """The EP-GPC columns beside the paper's, and minus the errors of LS-SVM on the same partitions.
+def show_paper(records) -> None:
+    """Print EP-GPC beside the paper's results, and its difference from LS-SVM on the same partitions.
 
-    That difference does not depend on how hard the partitions are, which matters where they are few.
+    With few partitions the difference depends less on how hard they are.
     """
     columns = {"EP-GPC RBF": ("LS-SVM", 0), "EP-GPC ARD": ("LS-SVM ARD", 2)}
     heads = [f"n | {m} | paper | minus {other} | paper" for m, (other, _) in columns.items()]
@@ -231,12 +231,12 @@ def show_paper(found) -> None:
     print("|---|" + "---|---|---|---|---|" * len(columns) + "---|")
     for name, papers in PAPER.items():
         cells, seconds = [], []
-        for (label, (other, place)), (mean, spread) in zip(columns.items(), papers, strict=True):
-            rows = found.get(name, {}).get(label, {})
-            difference = mean - SQUARES_PAPER[name][place][0]
+        for (label, (other, column)), (mean, spread) in zip(columns.items(), papers, strict=True):
+            rows = records.get(name, {}).get(label, {})
+            difference = mean - SQUARES_PAPER[name][column][0]
             ours = apart = "-"
             if rows:
-                squares = found[name][other]
+                squares = records[name][other]
                 ours = gp_ranks.cell([row["error"] for row in rows.values()], 2)
                 pairs = [(rows[p], squares[p]) for p in rows if p in squares]
                 apart = gp_ranks.cell([one["error"] - two["error"] for one, two in pairs], 2)
@@ -247,31 +247,31 @@ def show_paper(found) -> None:
         print(f"| {name} | {' | '.join(cells)} | {', '.join(seconds)} |")
 
 
-def complete(found, labels) -> list[str]:
-    """Those with nearly all sets that any has: a method just begun would shorten the tables."""
-    counts = {m: sum(m in methods for methods in found.values()) for m in labels}
+def complete(records, labels) -> list[str]:
+    """Methods run on nearly all sets; a method just begun would shorten the tables."""
+    counts = {m: sum(m in methods for methods in records.values()) for m in labels}
     left = {m: count for m, count in counts.items() if count < 0.75 * max(counts.values())}
     if left:
         few_sets = ", ".join(f"{m} ({count})" for m, count in left.items())
-        print(f"\nNot in the tables below, for they have been run on few sets: {few_sets}.")
+        print(f"\nNot in the tables below, because they have been run on few sets: {few_sets}.")
     return [m for m in labels if m not in left]
 
 
-def show_all(found, methods, figure: Path | None) -> None:
-    """Methods on the partitions that all of them have, and how they compare."""
+def show_all(records, methods, figure: Path | None) -> None:
+    """Print the methods on the partitions that all of them have, and their comparison."""
     squares = list(SQUARES.values())
-    labels = [*squares, *(complete(found, METHODS) if methods is None else methods)]
-    common = {n: gp_ranks.shared(*(found.get(n, {}).get(m, {}) for m in labels)) for n in PAPER}
+    labels = [*squares, *(complete(records, METHODS) if methods is None else methods)]
+    common = {n: gp_ranks.shared(*(records.get(n, {}).get(m, {}) for m in labels)) for n in PAPER}
     sets = [name for name in PAPER if common[name]]
     if not sets:
         print("\nNo set has been computed by all methods.")
         return
 
     def of(score, partitions):
-        """Scores by method, set and partition: of all partitions, or of some of them."""
+        """Scores by method, set and partition, of all or of the given partitions."""
         scores = {}
         for m in labels:
-            rows = {n: found[n][m] for n in PAPER if m in found.get(n, {})}
+            rows = {n: records[n][m] for n in PAPER if m in records.get(n, {})}
             kept = {
                 n: partitions[n] if partitions else rows[n]
                 for n in rows
@@ -287,16 +287,16 @@ def show_all(found, methods, figure: Path | None) -> None:
     print("\nLog loss of test data in nats, of methods with probabilities.\n")
     print(gp_ranks.table(of("log_loss", common), sets, 3))
     print(
-        "\nRow against column, on all partitions that both have: sets where its mean error is smaller"
+        "\nRow against column, on all partitions that both have: the number of sets where the row's\n"
+        "mean error is smaller / larger with z > 1.64, among sets with at least five partitions, and\n"
+        "p of Wilcoxon's signed rank test over the means of all sets.\n"
     )
-    print(
-        "/ larger by z > 1.64, of those with five partitions at least, and p of Wilcoxon's signed rank"
-    )
-    print("test over the means of all sets.\n")
     print(gp_ranks.comparisons(of("error", None)))
     ranks = gp_ranks.mean_ranks(errors, sets)
     difference = gp_ranks.critical_difference(len(labels), len(sets))
-    print(f"\nMean ranks differ if by more than {difference:.2f} (Nemenyi, 95 %).")
+    print(
+        f"\nMean ranks differ significantly if they differ by more than {difference:.2f} (Nemenyi, 95 %)."
+    )
     if figure:
         gp_ranks.draw(ranks, difference, figure)
         print(f"figure in {figure}")
@@ -305,28 +305,30 @@ def show_all(found, methods, figure: Path | None) -> None:
 def main(arguments=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sets", nargs="+", default=SMALL_FIRST, choices=SMALL_FIRST)
-    parser.add_argument("--methods", nargs="+", choices=list(METHODS), help="by default all")
-    parser.add_argument("--partitions", type=int, default=5, help="how many, the first included")
-    parser.add_argument("--first", type=int, default=0, help="of the partitions to run")
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), help="default: all")
+    parser.add_argument("--partitions", type=int, default=5, help="how many partitions")
+    parser.add_argument("--first", type=int, default=0, help="the first partition")
     parser.add_argument("--max-steps", type=int, default=60)
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--figure", type=Path, help="draw the critical-difference plot")
     parser.add_argument("--quick", action="store_true", help="a part of one set")
-    parser.add_argument("--show", action="store_true", help="compute nothing")
-    chosen = parser.parse_args(arguments)
-    if chosen.quick:
-        chosen.sets, chosen.partitions, chosen.max_steps = ("thyroid",), 2, 3
-        chosen.output = None if chosen.output == RESULTS else chosen.output
+    parser.add_argument(
+        "--show", action="store_true", help="print saved results and compute nothing"
+    )
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.sets, options.partitions, options.max_steps = ("thyroid",), 2, 3
+        options.output = None if options.output == RESULTS else options.output
     about = "Classifiers on 13 sets: test errors in %, python examples/papers/gp_classifiers.py"
-    store = Store(chosen.output, about)
-    if not chosen.show:
+    store = Store(options.output, about)
+    if not options.show:
         with jax.enable_x64(True):
-            partitions = range(chosen.first, chosen.first + chosen.partitions)
-            labels = chosen.methods or (["Laplace"] if chosen.quick else list(METHODS))
-            run_all(store, chosen.sets, labels, partitions, chosen.max_steps, chosen.quick)
-    found = collect(store)
-    show_paper(found)
-    show_all(found, chosen.methods, chosen.figure)
+            partitions = range(options.first, options.first + options.partitions)
+            labels = options.methods or (["Laplace"] if options.quick else list(METHODS))
+            run_all(store, options.sets, labels, partitions, options.max_steps, options.quick)
+    records = collect(store)
+    show_paper(records)
+    show_all(records, options.methods, options.figure)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Comparing classifiers over several data sets: mean ranks, signed ranks, z statistics, and their plot.
+"""Compare classifiers over several data sets: mean ranks, signed ranks, z statistics, and a plot.
 
-[CT07, sec. 3]; Demsar, "Statistical comparisons of classifiers over multiple data sets". Scores are given
-as `{method: {set: {partition: score}}}`, smaller is better.
+[CT07, sec. 3]; Demsar, "Statistical comparisons of classifiers over multiple data sets". Scores are
+`{method: {set: {partition: score}}}`; smaller is better.
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import rankdata, studentized_range, wilcoxon
 
-ENOUGH = 5  # partitions; of fewer a standard error is hardly known itself
+ENOUGH = 5  # partitions; with fewer the standard error is itself uncertain
 
 
 def mean_and_error(values) -> tuple[float, float]:
@@ -20,13 +20,13 @@ def mean_and_error(values) -> tuple[float, float]:
 
 
 def cell(values, digits: int) -> str:
-    """A mean and its standard error, a dash for that of less than five values."""
+    """A mean and its standard error; a dash for the error of fewer than five values."""
     mean, spread = mean_and_error(values)
     return f"{mean:.{digits}f} ± " + ("-" if len(values) < ENOUGH else f"{spread:.{digits}f}")
 
 
 def shared(*rows) -> list[int]:
-    """The partitions that all have, in order."""
+    """The partitions that occur in all rows, in order."""
     return sorted(set.intersection(*(set(row) for row in rows)))
 
 
@@ -48,7 +48,7 @@ def z_statistic(first, second) -> float:
 
 
 def critical_difference(methods: int, sets: int) -> float:
-    """Nemenyi's: mean ranks of two methods differ at the 95 % level if by more than this."""
+    """Nemenyi's critical difference of two mean ranks at the 95 % level."""
     quantile = studentized_range.ppf(0.95, methods, np.inf) / np.sqrt(2)
     return float(quantile * np.sqrt(methods * (methods + 1) / (6 * sets)))
 

@@ -1,26 +1,25 @@
-"""Gold and Sollich, Table 5: Gaussian process classifiers by Laplace's approximation and by mean field.
+"""Gold and Sollich, Table 5: Gaussian process classifiers with the Laplace approximation and mean field.
 
-    python examples/papers/gp_table5.py               # five sets, some minutes
+    python examples/papers/gp_table5.py               # five sets, a few minutes
     python examples/papers/gp_table5.py --quick       # a part of one generated set, a few steps
-    python examples/papers/gp_table5.py --show        # the table of what has been computed
+    python examples/papers/gp_table5.py --show        # prints the saved table
 
-The columns "GP Lap" and "GP MF" of that table were taken from earlier papers, which chose hyperparameters
-in ways of their own. Here: logistic labels by the Laplace evidence; probit labels, naive mean field, by its
-leave-one-out log probability; and expectation propagation, for which the paper has no column. Each with
-one lengthscale, and, from there, one for each input (ARD). Data as in `gold_sollich_tables.py`, start and
-bounds as in `gp_classifiers.py`.
+The columns "GP Lap" and "GP MF" of that table come from earlier papers, which chose hyperparameters in
+different ways. Here logistic labels are selected by the Laplace evidence, and probit labels with naive mean
+field by its leave-one-out log probability. Expectation propagation is added; the paper has no column for it.
+Each has one lengthscale and then, starting from there, one for each input (ARD). Data as in
+`gold_sollich_tables.py`, start and bounds as in `gp_classifiers.py`.
 
-Results are saved as they come in `results/gp_table5.json`; a second call goes on. Crabs and Pima need the
-benchmark data (see the README on `JAXSVM_DATA`).
+Results are saved in `results/gp_table5.json` as they are computed; run the script again to resume. Crabs and
+Pima need the benchmark data (see the README on `JAXSVM_DATA`).
 """
 
 import argparse
 import os
 from pathlib import Path
 
-os.environ.setdefault(
-    "OPENBLAS_NUM_THREADS", "1"
-)  # threads that wait for each other cost more than they give
+# several threads would only wait for each other
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import gp_classifiers
 import jax
@@ -59,23 +58,25 @@ def main(arguments=None) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="a part of one generated set, a few steps"
     )
-    parser.add_argument("--show", action="store_true", help="compute nothing")
-    chosen = parser.parse_args(arguments)
-    if chosen.quick:
-        chosen.sets, chosen.methods, chosen.max_steps = ("twonorm",), ["Laplace"], 3
-        chosen.output = None if chosen.output == RESULTS else chosen.output
+    parser.add_argument(
+        "--show", action="store_true", help="print saved results and compute nothing"
+    )
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.sets, options.methods, options.max_steps = ("twonorm",), ["Laplace"], 3
+        options.output = None if options.output == RESULTS else options.output
     about = "Gold and Sollich, Table 5: test errors in %, python examples/papers/gp_table5.py"
-    store = Store(chosen.output, about)
-    if not chosen.show:
+    store = Store(options.output, about)
+    if not options.show:
         with jax.enable_x64(True):
-            for name in chosen.sets:
-                data = gp_classifiers.few(load(name)) if chosen.quick else load(name)
-                for label in chosen.methods:
+            for name in options.sets:
+                data = gp_classifiers.few(load(name)) if options.quick else load(name)
+                for label in options.methods:
                     method = METHODS[label]
-                    found = store.records[f"{name}/{method.start}"] if method.start else None
+                    start = store.records[f"{name}/{method.start}"] if method.start else None
                     store.compute(
                         f"{name}/{label}",
-                        lambda: gp_classifiers.run(data, method, found, chosen.max_steps),
+                        lambda: gp_classifiers.run(data, method, start, options.max_steps),
                     )
                     print(f"{name} {label}: done", flush=True)
     show(store)

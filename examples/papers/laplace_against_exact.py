@@ -1,18 +1,19 @@
-"""Laplace's approximations of the evidence against the evidence itself.
+"""The Laplace approximations of the evidence compared with the exact evidence.
 
     python examples/papers/laplace_against_exact.py                      # Twonorm, 100 examples
     python examples/papers/laplace_against_exact.py --quick              # 40 examples, three points, hinge
     python examples/papers/laplace_against_exact.py --data pima_ripley   # needs the benchmark data
-    python examples/papers/laplace_against_exact.py --show               # the tables of what is there
+    python examples/papers/laplace_against_exact.py --show               # prints the saved tables
     python examples/papers/laplace_against_exact.py --figure laplace.png
 
-[GS03] approximate the evidence of hinge and squared hinge (eqs. 15 and 17, and Kwok's smoothing of the
-hinge, for comparison); what they miss could not be told, since only the gradient of the evidence was
-known exactly. Here all are compared in nats, along C, the lengthscale and the amplitude of an RBF kernel,
-each with the others held at their middle values. Error bars are standard errors of
+[GS03] approximate the evidence of hinge and squared hinge (eqs. 15 and 17, and for comparison Kwok's
+smoothing of the hinge). They could not measure the error, since only the gradient of the evidence was known
+exactly. Here all are compared in nats, for several values of C, of the lengthscale and of the amplitude of
+an RBF kernel, with the other two at their middle values. Error bars are standard errors of
 `jaxsvm.evidence.log_evidence`.
 
-Results are saved as they come in `results/laplace_against_exact.json`; a second call goes on.
+Results are saved in `results/laplace_against_exact.json` as they are computed; run the script again to
+resume.
 """
 
 import argparse
@@ -21,9 +22,8 @@ import time
 import warnings
 from pathlib import Path
 
-os.environ.setdefault(
-    "OPENBLAS_NUM_THREADS", "1"
-)  # threads that wait for each other cost more than they give
+# several threads would only wait for each other
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax
 import numpy as np
@@ -38,7 +38,7 @@ RESULTS = Path(__file__).parent / "results" / "laplace_against_exact.json"
 DATA = ("twonorm", "pima_ripley")
 LOSSES = {"hinge": losses.Hinge, "squared hinge": losses.SquaredHinge}
 KWOK = 5.0  # steepness of Kwok's smoothing
-# parameters of the scans: the middle, and what is multiplied to it
+# the scans: middle values, and the factors that multiply them
 MIDDLE = {"C": 1.0, "lengthscale": 1.0, "variance": 4.0}
 FACTORS = {
     "C": (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
@@ -60,7 +60,7 @@ def load(name: str, examples: int):
 
 
 def machine(loss: str, inputs: int, C: float, lengthscale: float, variance: float):
-    """A lengthscale of one is the square root of the number of inputs: the middle of distances."""
+    """The lengthscale is in units of the square root of the number of inputs, a typical distance."""
     kernel = kernels.RBF(lengthscale * inputs**0.5, variance) + kernels.Constant(0.1)
     return jsvm.KernelMachine(kernel, LOSSES[loss](C))
 
@@ -72,11 +72,11 @@ APPROXIMATIONS = {
 
 
 def compare(x, y, loss: str, values: dict, method: Thermodynamic) -> dict:
-    """The log evidence and all approximations of it at one point."""
+    """The log evidence and all its approximations at one point."""
     model = machine(loss, x.shape[1], **values)
     record = {}
     for name, criterion in APPROXIMATIONS[loss].items():
-        # Kwok's curvatures can be negative, and then there may be no approximation
+        # Kwok's curvatures can be negative; then the approximation may not exist
         value = -float(criterion(model, x, y, throw=False))
         record[name] = round(value, 4) if np.isfinite(value) else None
     begin = time.perf_counter()
@@ -92,7 +92,7 @@ def compare(x, y, loss: str, values: dict, method: Thermodynamic) -> dict:
 
 
 def points(factors: dict):
-    """All points of the three scans: which parameter is moved, and all values."""
+    """All points of the three scans: the name of the scanned parameter, and all values."""
     for name, multiples in factors.items():
         for factor in multiples:
             yield name, MIDDLE | {name: round(MIDDLE[name] * factor, 6)}
@@ -103,17 +103,19 @@ def label(data: str, examples: int, loss: str, values: dict) -> str:
 
 
 def scan(store: Store, data: str, examples: int, loss: str, name: str, factors: dict):
-    """The records of one scan that are there, in order, and where they are."""
-    found = []
+    """The saved records of one scan, each with the value of its parameter, in order."""
+    rows = []
     for moved, values in points(factors):
         record = store.records.get(label(data, examples, loss, values))
         if moved == name and record is not None:
-            found.append((values[name], record))
-    return found
+            rows.append((values[name], record))
+    return rows
 
 
 def table(store: Store, data: str, examples: int, factors: dict) -> str:
-    lines = [f"{data}, {examples} examples: ln Q(Y|X) in nats, and approximations minus that."]
+    lines = [
+        f"{data}, {examples} examples: ln Q(Y|X) in nats, and how far each approximation is above it."
+    ]
     for loss in LOSSES:
         other = list(APPROXIMATIONS[loss])[1]
         for name in FACTORS:
@@ -142,7 +144,7 @@ def _difference(record: dict, column: str) -> str:
 
 
 def verdict(rows, name: str, other: str) -> str:
-    """Where each has its optimum, and how far the approximations are off."""
+    """The optimum of each, and the largest error of the approximations."""
     words = []
     for column in ("exact", "Laplace", other):
         there = [(value, record) for value, record in rows if record[column] is not None]
@@ -190,30 +192,32 @@ def main(arguments=None) -> None:
     parser.add_argument("--data", default="twonorm", choices=DATA)
     parser.add_argument("--examples", type=int, default=100)
     parser.add_argument("--output", type=Path, default=RESULTS)
-    parser.add_argument("--quick", action="store_true", help="40 examples, three points a scan")
-    parser.add_argument("--show", action="store_true", help="compute nothing")
+    parser.add_argument("--quick", action="store_true", help="40 examples, three points per scan")
+    parser.add_argument(
+        "--show", action="store_true", help="print saved results and compute nothing"
+    )
     parser.add_argument("--figure", type=Path, help="draw the scans into this file")
-    chosen = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     method, factors = Thermodynamic(), FACTORS
-    if chosen.quick:
-        chosen.examples, factors = 40, QUICK_FACTORS
-        chosen.output = None if chosen.output == RESULTS else chosen.output
+    if options.quick:
+        options.examples, factors = 40, QUICK_FACTORS
+        options.output = None if options.output == RESULTS else options.output
         method = Thermodynamic(temperatures=12, chains=8, warmup=20, draws=30)
     about = "Laplace against exact evidence, python examples/papers/laplace_against_exact.py"
-    store = Store(chosen.output, about)
-    if not chosen.show:
+    store = Store(options.output, about)
+    if not options.show:
         with jax.enable_x64(True):
-            x, y = load(chosen.data, chosen.examples)
-            for loss in list(LOSSES)[:1] if chosen.quick else LOSSES:
+            x, y = load(options.data, options.examples)
+            for loss in list(LOSSES)[:1] if options.quick else LOSSES:
                 for _, values in points(factors):
-                    key = label(chosen.data, chosen.examples, loss, values)
+                    key = label(options.data, options.examples, loss, values)
                     record = store.compute(key, lambda: compare(x, y, loss, values, method))
                     print(
                         f"{key}: {record['exact']:.2f} ± {record['standard_error']:.2f}", flush=True
                     )
-    print(table(store, chosen.data, chosen.examples, factors))
-    if chosen.figure:
-        draw(store, chosen.data, chosen.examples, factors, chosen.figure)
+    print(table(store, options.data, options.examples, factors))
+    if options.figure:
+        draw(store, options.data, options.examples, factors, options.figure)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""How well linear response counts leave-one-out errors.
+"""Linear response compared with retraining: leave-one-out errors.
 
-    python examples/papers/linear_response.py            # some minutes
+    python examples/papers/linear_response.py            # a few minutes
     python examples/papers/linear_response.py --quick    # 30 examples, hinge with offset, six problems
-    python examples/papers/linear_response.py --show     # the table of what is there
+    python examples/papers/linear_response.py --show     # prints the saved table
 
-The estimate of [OW00, eqs. 8.26-8.32] takes all examples but the one that is left out to stay in their
-groups. Here its count of errors is compared with that of retraining without each example, for hinge and
-squared hinge, with a free offset and without one, over generated sets, lengthscales and penalties from
-small to large.
+The estimate of [OW00, eqs. 8.26-8.32] assumes that leaving out one example does not move any other between
+free, bound and non-support. Here its count of errors is compared with that of retraining without each
+example, for hinge and squared hinge, with and without a free offset, over generated sets, lengthscales and
+small to large values of C.
 
-Results are saved as they come in `results/linear_response.json`; a second call goes on.
+Results are saved in `results/linear_response.json` as they are computed; run the script again to resume.
 """
 
 import argparse
@@ -19,9 +19,8 @@ import os
 import time
 from pathlib import Path
 
-os.environ.setdefault(
-    "OPENBLAS_NUM_THREADS", "1"
-)  # threads that wait for each other cost more than they give
+# several threads would only wait for each other
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax
 import numpy as np
@@ -35,15 +34,14 @@ RESULTS = Path(__file__).parent / "results" / "linear_response.json"
 LOSSES = {"hinge": losses.Hinge, "squared hinge": losses.SquaredHinge}
 OFFSETS = {"free offset": True, "no offset": False}
 SETS = ("twonorm", "ringnorm", "waveform", "noisy_xor")
-INPUTS = (
-    21  # of all sets, by columns of zeros, which change no distance: one program for all of them
-)
+# all sets are padded to this number of inputs with zeros, which change no distance, to compile only once
+INPUTS = 21
 PENALTIES = (0.1, 1.0, 10.0, 100.0)
-LENGTHSCALES = (0.5, 1.0, 2.0)  # in units of the root of the number of inputs
+LENGTHSCALES = (0.5, 1.0, 2.0)  # in units of the square root of the number of inputs
 
 
 def load(name: str, examples: int, draw: int):
-    """A sample of a set, standardized; its inputs, labels and number of inputs that vary."""
+    """A standardized sample of a set: inputs, labels, and the number of inputs before padding."""
     key = jax.random.fold_in(jax.random.key(1999), draw)
     if name == "noisy_xor":
         x, y = jsvm.datasets.noisy_xor(examples, key=key, inputs=2)
@@ -55,7 +53,7 @@ def load(name: str, examples: int, draw: int):
 
 
 def compare(loss: str, offset: str, name: str, examples: int, draws: int, penalties) -> dict:
-    """The errors that both count, one entry for each problem."""
+    """The errors that each method counts, one entry for each problem."""
     counts = {"C": [], "exact": [], "response": []}
     criteria = {"exact": LeaveOneOut(), "response": LinearResponse()}
     begin = time.perf_counter()
@@ -75,8 +73,8 @@ def line(title: str, records: list[dict], examples: int, penalty: float | None =
         np.concatenate([record[column] for record in records])
         for column in ("exact", "response", "C")
     )
-    taken = np.full(len(exact), True) if penalty is None else penalties == penalty
-    exact, gap = exact[taken], (response - exact)[taken]
+    rows = np.full(len(exact), True) if penalty is None else penalties == penalty
+    exact, gap = exact[rows], (response - exact)[rows]
     return (
         f"| {title} | {'all' if penalty is None else f'{penalty:g}'} | {len(gap)} | "
         f"{exact.mean():.1f} of {examples} | {gap.mean():+.2f} | {np.abs(gap).mean():.2f} | "
@@ -87,7 +85,7 @@ def line(title: str, records: list[dict], examples: int, penalty: float | None =
 
 def table(store: Store, examples: int) -> str:
     lines = [
-        "Errors that linear response counts, minus those of retraining.",
+        "Errors counted by linear response minus errors counted by retraining.",
         "",
         "| loss | C | problems | errors, retraining | mean | mean size | worst | equal | within one |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -109,23 +107,25 @@ def main(arguments=None) -> None:
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--quick", action="store_true", help="30 examples, one loss, six problems")
-    parser.add_argument("--show", action="store_true", help="compute nothing")
-    chosen = parser.parse_args(arguments)
+    parser.add_argument(
+        "--show", action="store_true", help="print saved results and compute nothing"
+    )
+    options = parser.parse_args(arguments)
     cases = list(itertools.product(LOSSES, OFFSETS, SETS))
     penalties = PENALTIES
-    if chosen.quick:
-        chosen.examples, chosen.draws, penalties, cases = 30, 1, PENALTIES[1:3], cases[:1]
-        chosen.output = None if chosen.output == RESULTS else chosen.output
+    if options.quick:
+        options.examples, options.draws, penalties, cases = 30, 1, PENALTIES[1:3], cases[:1]
+        options.output = None if options.output == RESULTS else options.output
     about = "Leave-one-out errors, python examples/papers/linear_response.py"
-    store = Store(chosen.output, about)
-    if not chosen.show:
+    store = Store(options.output, about)
+    if not options.show:
         with jax.enable_x64(True):
             for loss, offset, name in cases:
-                key = f"{chosen.examples}/{loss}/{offset}/{name}"
-                what = (loss, offset, name, chosen.examples, chosen.draws, penalties)
+                key = f"{options.examples}/{loss}/{offset}/{name}"
+                what = (loss, offset, name, options.examples, options.draws, penalties)
                 record = store.compute(key, lambda what=what: compare(*what))
                 print(f"{key}: {record['seconds']} s", flush=True)
-    print(table(store, chosen.examples))
+    print(table(store, options.examples))
 
 
 if __name__ == "__main__":

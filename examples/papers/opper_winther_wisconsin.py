@@ -1,25 +1,26 @@
 """Opper and Winther, sec. 8.7: support vector machine and naive mean field on the Wisconsin set.
 
-    python examples/papers/opper_winther_wisconsin.py              # some minutes
-    python examples/papers/opper_winther_wisconsin.py --quick      # 60 examples, three folds: seconds
-    python examples/papers/opper_winther_wisconsin.py --show       # the tables of what has been computed
+    python examples/papers/opper_winther_wisconsin.py              # a few minutes
+    python examples/papers/opper_winther_wisconsin.py --quick      # 60 examples, three folds: a few seconds
+    python examples/papers/opper_winther_wisconsin.py --show       # prints the saved tables
     python examples/papers/opper_winther_wisconsin.py --show --figure wisconsin.png    # Figs. 8.1 and 8.2
 
-683 complete cases, nine inputs of mean zero and variance one. Both classifiers have the covariance
-`exp(-|x - x'|^2 / (2 sigma^2))` plus the noise variance v = 1.3 on its diagonal and no offset: the machine
-with the quadratic slack penalty `1/(2v) sum xi^2`, and the mean field classifier without flips.
+The set has 683 complete cases and nine inputs of mean zero and variance one. Both classifiers have the
+covariance `exp(-|x - x'|^2 / (2 sigma^2))` plus the noise variance v = 1.3 on its diagonal, and no offset:
+the machine with the quadratic slack penalty `1/(2v) sum xi^2`, and the mean field classifier without
+flipped labels.
 
 The paper gives `sigma^2 = 0.15/N` with N = 9 inputs. That must be 0.15 N. At 0.15/N distances are tens of
-lengthscales and every example is a support vector (the paper: 272 of 614); at 0.15 N = 1.35 there are 276
-of them, and the mean field iteration takes 28 rounds (the paper: 31). The part "sigma" prints these
-figures for several readings.
+lengthscales and every example is a support vector (the paper: 272 of 614). At 0.15 N = 1.35 there are 276,
+and the mean field iteration takes 28 rounds (the paper: 31). The part "sigma" prints these figures for
+several readings.
 
-Parts: `folds`, errors and leave-one-out estimates in ten-fold cross-validation; `exact`, the estimates
-against retraining without each example, on the first training set and on all examples; `times`, Table 8.2;
-`scan`, the estimates over hyperparameters, as the paper chose them; `sigma`.
+The parts are `folds`, errors and leave-one-out estimates in ten-fold cross-validation; `exact`, the
+estimates against retraining without each example, on the first training set and on all examples; `times`,
+Table 8.2; `scan`, the estimates over hyperparameters, as in the paper's selection; and `sigma`.
 
-Results are saved as they come in `results/opper_winther_wisconsin.json`; a second call goes on. Needs the
-benchmark data (see the README on `JAXSVM_DATA`).
+Results are saved in `results/opper_winther_wisconsin.json` as they are computed; run the script again to
+resume. Needs the benchmark data (see the README on `JAXSVM_DATA`).
 """
 
 import argparse
@@ -29,9 +30,8 @@ import sys
 import time
 from pathlib import Path
 
-os.environ.setdefault(
-    "OPENBLAS_NUM_THREADS", "1"
-)  # threads that wait for each other cost more than they give
+# several threads would only wait for each other
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.append(str(Path(__file__).parents[1]))  # for the Adatron
 
 import jax
@@ -56,7 +56,7 @@ PAPER = {
 
 
 def load(examples: int | None):
-    """All examples, standardized, in a random order from seed 0: a fold is every tenth of them."""
+    """All examples, standardized, in a random order (seed 0); a fold is every tenth example."""
     x, y = (np.asarray(part) for part in jsvm.datasets.load("wbc_original"))
     x = (x - x.mean(axis=0)) / x.std(axis=0)
     order = np.random.default_rng(0).permutation(len(y))[:examples]
@@ -75,12 +75,12 @@ CRITERIA = {"SVM": criteria.LinearResponse(), "mean field": gp.NaiveMeanField()}
 
 
 def estimate(method, x, y, **settings) -> int:
-    """How many examples are wrong when left out, by linear response."""
+    """The number of leave-one-out errors, estimated by linear response."""
     return round(float(CRITERIA[method](machine(method, **settings), x, y)) * len(y))
 
 
 def train(method, x, y, weights=None, init=None):
-    """A fit or a mean field posterior, and what it predicts of each example when it is left out."""
+    """A fit or a mean field posterior, and its leave-one-out prediction for each example."""
     if method == "SVM":
         fitted = jsvm.fit(machine(method), x, y, weights=weights)
         return fitted, criteria.linear_response(DenseGram(fitted.model.kernel.gram(x)), fitted)
@@ -100,14 +100,16 @@ def run_fold(x, y, fold: int, folds: int) -> dict:
 
 
 def run_exact(x, y) -> dict:
-    """Literal retraining without each example, against the estimates."""
+    """Compare the estimates with retraining without each example."""
     record: dict = {"examples": len(y)}
     for method in METHODS:
         begin = time.perf_counter()
         whole, left_out = train(method, x, y)
         exact = np.zeros(len(y))
         for i in range(len(y)):
-            weights = np.where(np.arange(len(y)) == i, 0.0, 1.0)  # predicted, not learnt from
+            weights = np.where(
+                np.arange(len(y)) == i, 0.0, 1.0
+            )  # predicted, but not used for training
             if method == "SVM":
                 exact[i] = jsvm.fit(whole.model, x, y, weights=weights).latent[i]
             else:
@@ -134,7 +136,7 @@ def best_time(function, repeats: int = 3) -> float:
 def run_times(x, y) -> dict:
     """Rounds and seconds of the paper's iterations, at its precision, and of the library's methods.
 
-    With leave-one-out: the same plus the linear response, on the solution at that precision.
+    "With leave-one-out" adds the linear response of the solution at that precision.
     """
     svm, field = machine("SVM"), machine("mean field")
     gram = DenseGram(svm.kernel.gram(x))
@@ -163,11 +165,11 @@ def run_times(x, y) -> dict:
     whole = gp.mean_field(field, x, y)
     adaptive = {"method": "adaptive", "tolerance": PAPER_TOLERANCE / float(np.max(whole.alpha))}
     for name, options in (("adaptive", adaptive), ("newton", {})):
-        found = gp.mean_field(field, x, y, **options)
+        posterior = gp.mean_field(field, x, y, **options)
 
         @jax.jit
         def solve(x, y, options=options):
-            # compiled together, what is not asked for is not computed
+            # jit leaves out whatever is not returned
             return gp.mean_field(field, x, y, throw=False, **options).dual
 
         @jax.jit
@@ -175,23 +177,23 @@ def run_times(x, y) -> dict:
             return gp.mean_field(field, x, y, throw=False, **options).left_out.mean
 
         record[name] = {
-            "rounds": int(found.iterations),
+            "rounds": int(posterior.iterations),
             "seconds": best_time(lambda f=solve: f(x, y)),
             "with leave-one-out": best_time(lambda f=leave_out: f(x, y)),
-            "left out": int(np.sum(y * np.asarray(found.left_out.mean) < 0)),
+            "left out": int(np.sum(y * np.asarray(posterior.left_out.mean) < 0)),
         }
     return record
 
 
 def as_fit(fit: jsvm.Fit, alpha, gram) -> jsvm.Fit:
-    """The fit with the solution of the Adatron in place of its own."""
+    """The fit with its solution replaced by that of the Adatron."""
     dual = alpha * np.asarray(fit.y)
     group = np.where(alpha > 0, 1, 0).astype(fit.group.dtype)
     return dataclasses.replace(fit, dual=dual, latent=np.asarray(gram) @ dual, group=group)
 
 
 def run_scan(x, y) -> dict:
-    """Errors left out over a grid, on the first training set."""
+    """Estimated leave-one-out errors over a grid, on the first training set."""
     grid: dict = {}
     for sigma2 in (0.05 * 9, 0.15 * 9, 0.5 * 9, 1.5 * 9):
         for noise in (0.4, 1.3, 4.0):
@@ -202,8 +204,8 @@ def run_scan(x, y) -> dict:
 
 
 def run_sigma(x, y) -> dict:
-    """Support vectors and rounds of mean field for readings of `sigma^2`."""
-    found: dict = {}
+    """Support vectors and mean field rounds for several readings of `sigma^2`."""
+    results: dict = {}
     readings = {"0.15 / N": 0.15 / 9, "0.15": 0.15, "0.15 N": SIGMA2, "N / 0.15": 9 / 0.15}
     for name, sigma2 in readings.items():
         support = jsvm.fit(machine("SVM", sigma2=sigma2), x, y).support
@@ -211,8 +213,8 @@ def run_sigma(x, y) -> dict:
         largest = float(np.max(gp.mean_field(field, x, y).alpha))
         options = {"method": "adaptive", "tolerance": PAPER_TOLERANCE / largest}
         rounds = gp.mean_field(field, x, y, **options).iterations
-        found[name] = {"support": int(support.sum()), "rounds": int(rounds)}
-    return found
+        results[name] = {"support": int(support.sum()), "rounds": int(rounds)}
+    return results
 
 
 def compute(store: Store, parts, examples: int | None, folds: int) -> None:
@@ -236,9 +238,11 @@ def show(store: Store) -> None:
     if folds:
         total = sum(fold["test"] for fold in folds)
         print(
-            f"{len(folds)}-fold cross-validation; left out: the estimate, averaged over training sets.\n"
+            f"{len(folds)}-fold cross-validation; leave-one-out: the estimate, averaged over training sets.\n"
         )
-        print("| method | error | wrong | paper | left out | paper |\n|---|---|---|---|---|---|")
+        print(
+            "| method | error | wrong | paper | leave-one-out | paper |\n|---|---|---|---|---|---|"
+        )
         for method in METHODS:
             wrong = sum(fold[method]["errors"] for fold in folds)
             left = np.mean([fold[method]["left out"] / (total - fold["test"]) for fold in folds])
@@ -280,7 +284,7 @@ def show(store: Store) -> None:
             cells = (row["rounds"], paper[0], f"{row['seconds']:.3f}", paper[1], left, paper[2])
             print(f"| {name} | {' | '.join(map(str, cells))} |")
         counts = ", ".join(f"{name} {records['times'][name]['left out']}" for name in names)
-        print(f"\nErrors left out by these solutions: {counts}.")
+        print(f"\nLeave-one-out errors of these solutions: {counts}.")
         print(f"Support vectors: {records['times']['fit']['support']} (the paper: 272).")
     if "sigma" in records:
         print("\nReadings of sigma^2 (the paper: 272 support vectors, 31 rounds of mean field).\n")
@@ -288,7 +292,7 @@ def show(store: Store) -> None:
         for name, row in records["sigma"].items():
             print(f"| {name} | {row['support']} | {row['rounds']} |")
     if "scan" in records:
-        print("\nErrors left out, by the estimates, over hyperparameters.\n")
+        print("\nEstimated leave-one-out errors over hyperparameters.\n")
         print("| sigma^2, v | SVM | mean field | mean field, flips 0.02 |\n|---|---|---|---|")
         for name, counts in records["scan"].items():
             print(f"| {name} | {' | '.join(map(str, counts))} |")
@@ -316,7 +320,7 @@ def draw(path: Path) -> None:
     alpha, other = y * np.asarray(fit.dual), np.asarray(field.alpha)
     scale = np.linalg.norm(alpha) / np.linalg.norm(other)
     order = np.argsort(alpha)
-    places = np.arange(len(y))
+    positions = np.arange(len(y))
     noisy = NOISE * np.asarray(fit.dual), NOISE * np.asarray(field.dual)
     latents = np.asarray(fit.latent) + noisy[0], np.asarray(field.mean) + noisy[1]
     wrong = (
@@ -329,12 +333,12 @@ def draw(path: Path) -> None:
     ):
         style = {"marker": marker, "s": 9, "facecolors": "none", "linewidths": 0.6}
         color = "C0" if label == "SVM" else "C1"
-        strengths.scatter(places, factor * values[order], label=label, edgecolors=color, **style)
-        hit = places[bad[order]]
+        strengths.scatter(positions, factor * values[order], label=label, edgecolors=color, **style)
+        hit = positions[bad[order]]
         strengths.scatter(hit, np.full(len(hit), level), edgecolors=color, **style)
-        margins.scatter(places, factor * (y * f)[order], label=label, edgecolors=color, **style)
+        margins.scatter(positions, factor * (y * f)[order], label=label, edgecolors=color, **style)
     strengths.set(
-        xlabel="example", ylabel="embedding strength", title="Fig. 8.2; below: wrong, left out"
+        xlabel="example", ylabel="embedding strength", title="Fig. 8.2; below: leave-one-out errors"
     )
     margins.set(xlabel="example", ylabel="margin", title="Fig. 8.2")
     strengths.legend()
@@ -349,19 +353,21 @@ def main(arguments=None) -> None:
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--figure", type=Path, help="draw Figs. 8.1 and 8.2 into this file")
     parser.add_argument("--quick", action="store_true", help="60 examples, three folds")
-    parser.add_argument("--show", action="store_true", help="compute nothing")
-    chosen = parser.parse_args(arguments)
-    examples, folds = (60, 3) if chosen.quick else (None, 10)
-    if chosen.quick:
-        chosen.output = None if chosen.output == RESULTS else chosen.output
+    parser.add_argument(
+        "--show", action="store_true", help="print saved results and compute nothing"
+    )
+    options = parser.parse_args(arguments)
+    examples, folds = (60, 3) if options.quick else (None, 10)
+    if options.quick:
+        options.output = None if options.output == RESULTS else options.output
     about = "Opper and Winther, sec. 8.7, python examples/papers/opper_winther_wisconsin.py"
-    store = Store(chosen.output, about)
+    store = Store(options.output, about)
     with jax.enable_x64(True):
-        if not chosen.show:
-            compute(store, chosen.parts, examples, folds)
+        if not options.show:
+            compute(store, options.parts, examples, folds)
         show(store)
-        if chosen.figure:
-            draw(chosen.figure)
+        if options.figure:
+            draw(options.figure)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""Sets of the papers whose files hold more than inputs and targets: how they become problems.
+"""Data sets of the papers whose files need preparation.
 
 | name | problem |
 |---|---|
 | `crabs` | five measurements, male = +1, female = -1 |
 | `abalone` | eight inputs, of which the first is the sex: F = -1, I (infant) = 0, M = +1 |
-| `robot_arm` | two targets; the first 200 examples to train, the second 200 to test |
+| `robot_arm` | two targets; the first 200 examples for training, the next 200 for testing |
 | `santafe_laser_a` | a series s: `x_t = (s_{t-lags}, ..., s_{t-1})`, `y_t = s_t`, oldest value first |
 
-[CKO04], IEEE Transactions on Neural Networks 15, 2004, section VII, has the regression sets.
+The regression sets are those of [CKO04, sec. VII].
 """
 
 import jax.numpy as jnp
@@ -19,13 +19,13 @@ _SEX_CODES = {"F": -1.0, "I": 0.0, "M": 1.0}
 
 
 def crabs() -> Dataset:
-    """Sex by five measurements."""
+    """Predict the sex from five measurements."""
     fields = arrays("crabs")
     return Dataset(_floats(fields["X"]), _floats(fields["sex"]))
 
 
 def abalone() -> Dataset:
-    """Age by sex and seven measurements."""
+    """Predict the age from the sex and seven measurements."""
     fields = arrays("abalone")
     letters = fields["sex"].tolist()
     if len(letters) != len(fields["X"]) or not set(letters) <= set(_SEX_CODES):
@@ -35,7 +35,7 @@ def abalone() -> Dataset:
 
 
 def robot_arm() -> Split:
-    """MacKay's examples: the first 200 to train, the second 200 to test."""
+    """MacKay's examples: the first 200 for training, the next 200 for testing."""
     fields = arrays("robot_arm")
     return _cut(fields["X"][:400], fields["Y"][:400], 200)
 
@@ -43,8 +43,8 @@ def robot_arm() -> Split:
 def laser(lags: int = 8) -> Split:
     """The series of the Santa Fe competition, cut where the competition cut it.
 
-    Every target among the first values is for training, every later one for tests; the inputs of the first
-    tests reach back into the training part. The competition tests on the first hundred of them.
+    Targets before the cut are for training, later ones for testing. The inputs of the first test targets
+    reach back into the training part. The competition tests on the first hundred targets.
     """
     fields = arrays("santafe_laser_a")
     n_train = int(fields["n_train"])
@@ -55,10 +55,10 @@ def laser(lags: int = 8) -> Split:
 
 
 def published(name: str) -> np.ndarray:
-    """Which splits of an IDA set are published with the collection, a truth value for each.
+    """Whether each split of an IDA set is one of those published with the collection.
 
-    The others are random splits of the same sizes: results on them compare with those of the literature
-    only as averages over other draws.
+    The others are random splits of the same sizes. Results on them compare with the literature only as
+    averages over different draws.
     """
     fields = arrays(name)
     if "published" not in fields:
@@ -68,8 +68,8 @@ def published(name: str) -> np.ndarray:
     return fields["published"].astype(bool)
 
 
-def _cut(x: np.ndarray, y: np.ndarray, place: int) -> Split:
-    return Split(*map(_floats, (x[:place], y[:place], x[place:], y[place:])))
+def _cut(x: np.ndarray, y: np.ndarray, row: int) -> Split:
+    return Split(*map(_floats, (x[:row], y[:row], x[row:], y[row:])))
 
 
 def _floats(values):

@@ -1,4 +1,4 @@
-"""Results that are saved as they come, so that a long run can be cut off and taken up again."""
+"""Results saved as they are computed, so that a long run can be interrupted and resumed."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from jaxsvm.persistence import write_whole
 
 
 class Store:
-    """A JSON file with one record for each key; what is there is not computed again.
+    """A JSON file with one record for each key; saved records are not computed again.
 
     Without a path nothing is saved.
     """
@@ -20,14 +20,14 @@ class Store:
         self.records = self.content["records"]
 
     def compute(self, key: str, function) -> dict:
-        """The record of that key: read, or computed by `function()` and saved."""
+        """Return the saved record of a key, or compute it with `function()` and save it."""
         if key not in self.records:
             self.records[key] = function()
             self.save()
         return self.records[key]
 
     def save(self) -> None:
-        """Write the file anew, whole."""
+        """Write the whole file."""
         if self.path is None:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -119,7 +119,7 @@ class Custom(AbstractKernel):
         """Covariances between two lists of points."""
         values = jax.vmap(lambda a: jax.vmap(lambda b: self._value(a, b))(x2))(x1)
         if same:
-            # rounding errors are made symmetric; a function that is not stays as it is, for all to see
+            # symmetrize rounding errors; leave an asymmetric function unchanged, so that `fit` can report it
             upper = jnp.triu(jnp.ones(values.shape, bool))
             slack = 64 * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values))
             nearly = jnp.max(jnp.abs(values - values.T)) <= slack

@@ -21,8 +21,8 @@ def one_by_one(function: Callable[..., Any], shared: int = 0) -> Callable[..., A
     one is run. In reverse mode the result cannot be differentiated without a rule of its own.
 
     **Arguments:** `function`, of arguments that may be any pytrees, with no others from around it;
-    `shared`, how many of the first arguments make what is worth doing once, a factorization say: where
-    they are the same for all members, these are computed together.
+    `shared`, the number of leading arguments whose work, such as a factorization, can be shared: where
+    they are the same for all members, the members are computed together.
 
     **Returns:** a function of the same arguments.
     """

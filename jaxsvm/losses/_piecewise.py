@@ -25,8 +25,8 @@ class Shape(NamedTuple):
     """The three numbers of a piecewise loss; `None` for one that it does not have.
 
     `dead_zone` is the largest residual without a loss, `compliance` the inverse of the curvature of the
-    quadratic piece, `bound` the slope of the linear one. Compliance or bound there must be, else there
-    would be no loss.
+    quadratic piece, `bound` the slope of the linear one. At least one of `compliance` and
+    `bound` is required.
     """
 
     dead_zone: Float[Array, ""] | None = None

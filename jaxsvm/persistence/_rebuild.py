@@ -124,7 +124,7 @@ class Rebuilder:
             object.__setattr__(module, field, self.rebuild(node, **deeper))
         checked = is_ours(cls) and not deeper["partial"]
         if checked and (problem := problem_of(module)):
-            raise FileError(f"it has a {name} that cannot be: {problem}")
+            raise FileError(f"it has an invalid {name}: {problem}")
         return module
 
     def _from_parts(self, cls, name, fields, depth):
@@ -134,7 +134,7 @@ class Rebuilder:
         try:
             return rule.rebuild(*parts)
         except ValueError as error:
-            raise FileError(f"it has a {name} that cannot be: {error}") from error
+            raise FileError(f"it has an invalid {name}: {error}") from error
 
     @staticmethod
     def _check_names(name, fields, wanted):

@@ -337,7 +337,7 @@ def _run(task, chain, key, warmup, draws, integration_steps, note):
 
 
 def _rescale(chain: _Chain, positions: np.ndarray) -> _Chain:
-    """Scales of the parameters from the draws of a window, and a step size that begins anew.
+    """Scales of the parameters from the draws of a window, and a step size that starts over.
 
     The variances are drawn a little towards a small one, as in Stan: few draws tell little.
     """

@@ -20,7 +20,7 @@ MOST_EXAMPLES = 20_000  # of which the kernel matrix takes 3.2 GB
 
 
 class AbstractEstimator(BaseEstimator):
-    """Parameters and data are checked in the words of their users."""
+    """Validation shared by all estimators."""
 
     # set by the constructors of all estimators
     standardize: bool

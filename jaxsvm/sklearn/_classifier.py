@@ -164,7 +164,10 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
 
     @property
     def relevance_(self) -> np.ndarray:
-        """`1 / lengthscale^2` of each input, the largest one; for many classes one row for each."""
+        """`1 / lengthscale^2` of each input, normalized so that the largest is 1.
+
+        With more than two classes there is one row for each.
+        """
         rows = [required(machine.relevance) for machine in self._machines()]
         return rows[0] if len(rows) == 1 else np.stack(rows)
 

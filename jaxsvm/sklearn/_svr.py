@@ -206,7 +206,7 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
 
     @property
     def relevance_(self) -> np.ndarray:
-        """`1 / lengthscale^2` of each input, the largest one."""
+        """`1 / lengthscale^2` of each input, normalized so that the largest is 1."""
         return required(self._found().relevance)
 
     def _check_settings(self) -> None:

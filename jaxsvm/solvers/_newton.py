@@ -63,7 +63,7 @@ def _initial(problem: Problem, start: Start) -> _State:
     dtype = problem.gram.dtype
     beta, offset = start.dual.astype(dtype), start.offset.astype(dtype)
     point = Point(beta, offset, problem.gram @ beta + offset)
-    # a start behind the wall of an infinite loss is no start
+    # do not start where the loss is infinite
     possible = jnp.isfinite(_total_loss(problem, point.latent))
     point = jax.tree.map(lambda value: jnp.where(possible, value, 0.0), point)
     endless = jnp.array(jnp.inf, dtype)

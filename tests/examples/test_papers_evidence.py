@@ -1,4 +1,4 @@
-"""The scripts of the papers on the evidence and on class probabilities: what they make of their records."""
+"""Scripts on the evidence and on class probabilities: the tables they make of their records."""
 
 import numpy as np
 import pytest
@@ -19,9 +19,9 @@ def test_bins_of_partitions_make_the_diagram_of_all_predictions(tmp_path):
     pairs = [drawn(seed) for seed in range(2)]
     rows = [{"Platt": module.scores_of(y, p)} for y, p in pairs]
     y, p = (np.concatenate(part) for part in zip(*pairs, strict=True))
-    found = module.pooled(rows, "Platt")
+    pooled = module.pooled(rows, "Platt")
     for ours, expected in zip(
-        calibration.reliability(*found), calibration.reliability(y, p), strict=True
+        calibration.reliability(*pooled), calibration.reliability(y, p), strict=True
     ):
         np.testing.assert_allclose(ours, expected)
     matplotlib = pytest.importorskip("matplotlib")
@@ -38,7 +38,7 @@ def test_bins_of_partitions_make_the_diagram_of_all_predictions(tmp_path):
         module.draw(module.Store(None, ""), tmp_path / "none.png")
 
 
-def test_steps_and_seconds_of_the_same_part_stand_side_by_side(capsys):
+def test_steps_and_seconds_are_of_the_same_part_of_an_ascent(capsys):
     module = module_of("papers/gold_sollich_nystrom.py")
     assert module.LANDMARKS[-1] == "all"
     records = {
@@ -49,7 +49,7 @@ def test_steps_and_seconds_of_the_same_part_stand_side_by_side(capsys):
     assert "| heart | 10 ± 0 | 29 ± 7 | 20.0 | 0:15 | 22 ± 2 | 44.0 |" in capsys.readouterr().out
 
 
-def test_what_is_printed_is_kept(tmp_path, capsys):
+def test_printed_output_goes_to_the_file(tmp_path, capsys):
     printed_to = module_of("benchmarks/printed.py").printed_to
     with printed_to(tmp_path / "new" / "text.txt"):
         print("one\ntwo", flush=True)

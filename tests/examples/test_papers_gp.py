@@ -1,4 +1,4 @@
-"""The scripts of Gaussian process classification: they run, and print what has been computed."""
+"""Scripts of Gaussian process classification: they run and print their saved results."""
 
 import json
 import os
@@ -16,14 +16,14 @@ NEEDS_DATA = pytest.mark.skipif(
 def test_the_adatron_ends_where_the_fit_does():
     printed = output_of("adatron.py")
     apart = [
-        float(found) for found in re.findall(r"rounds to 1e-6, alpha within (\S+) of", printed)
+        float(value) for value in re.findall(r"rounds to 1e-6, alpha within (\S+) of", printed)
     ]
     assert len(apart) == 2 and max(apart) < 1e-5
     assert "Newton steps to a KKT residual of" in printed
 
 
 def test_the_benchmark_compares_the_same_evidence(tmp_path):
-    """Of either solution both libraries say the same; all parts run, and what they print is saved."""
+    """Both libraries agree on the evidence of either solution; all parts run and save their output."""
     saved = tmp_path / "gp.txt"
     printed = output_of("benchmarks/gp.py", "--quick", "--output", str(saved))
     both = re.findall(r"solution by both: (\S+) and (\S+)", printed)
@@ -101,22 +101,22 @@ def test_tables_of_what_is_there():
 
 
 def test_all_partitions_of_a_set_come_before_the_next(monkeypatch):
-    """Each method compiles once for each set; what ARD starts from is computed before it."""
+    """Each method compiles once for each set; ARD starts from the spherical solution computed before it."""
     script = module_of("papers/gp_classifiers.py")
-    seen = []
+    calls = []
 
-    def run(data, method, found, max_steps, seed):
-        seen.append((data, seed, method.start, found))
-        return {"error": 0.0, "seconds": 0.0, "place": len(seen)}
+    def run(data, method, spherical, max_steps, seed):
+        calls.append((data, seed, method.start, spherical))
+        return {"error": 0.0, "seconds": 0.0, "number": len(calls)}
 
     monkeypatch.setattr(script, "run", run)
     monkeypatch.setattr(script.jsvm.datasets, "load", lambda name, split: name)
     store = script.Store(None, "")
     script.run_all(store, ["heart", "thyroid"], ["Laplace ARD"], range(2), 3, False)
-    places = [("heart", 0), ("heart", 1), ("thyroid", 0), ("thyroid", 1)]
-    assert [one[:2] for one in seen[::2]] == [one[:2] for one in seen[1::2]] == places
-    assert [(start, found["place"]) for _, _, start, found in seen[1::2]] == [
-        ("Laplace", place) for place in (1, 3, 5, 7)
+    order = [("heart", 0), ("heart", 1), ("thyroid", 0), ("thyroid", 1)]
+    assert [call[:2] for call in calls[::2]] == [call[:2] for call in calls[1::2]] == order
+    assert [(start, spherical["number"]) for _, _, start, spherical in calls[1::2]] == [
+        ("Laplace", number) for number in (1, 3, 5, 7)
     ]
     assert list(store.records)[:2] == ["heart/Laplace/00", "heart/Laplace ARD/00"]
 

@@ -1,4 +1,4 @@
-"""The scripts of Chu, Keerthi and Ong's tables: they run, and print what has been computed."""
+"""Scripts of Chu, Keerthi and Ong's tables: they run and print their saved results."""
 
 import json
 import re
@@ -86,7 +86,7 @@ def test_inputs_of_noise_are_switched_off():
 
 @pytest.mark.records
 def test_errors_of_the_robot_arm_are_near_the_papers():
-    """Less than a standard error of the 200 test examples away, which is 0.39e-3."""
+    """The difference is below 0.39e-3, one standard error of the mean over the 200 test examples."""
     records = committed("chu_robot_arm")
     for inputs, paper in ((2, 5.68e-3), (6, 5.64e-3)):
         found = sum(records[f"BSVR ARD/{inputs}/{output}"]["ASE"] for output in ("y1", "y2"))

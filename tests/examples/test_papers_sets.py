@@ -1,4 +1,4 @@
-"""Sets of the papers whose files hold more than inputs and targets."""
+"""Data sets of the papers whose files need preparation."""
 
 import os
 

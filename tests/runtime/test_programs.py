@@ -193,7 +193,7 @@ def test_a_decision_is_one_program():
 )
 @pytest.mark.filterwarnings("ignore:the search for hyperparameters")
 def test_estimators_share_programs(estimator, program):
-    """Between a common lengthscale and one for each input, and between numbers of examples nearby."""
+    """Between a common lengthscale and one for each input, and between nearby numbers of examples."""
     file, name = program.split(".")
     function = getattr(getattr(sklearn, file), name)
     random = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""What a run is known again by, in this process and in another."""
+"""Fingerprints that identify a run, in this process and in another."""
 
 import os
 import subprocess
