@@ -1,4 +1,4 @@
-"""Hyperparameters: unconstrained leaves inside, natural units outside, names for all of them."""
+"""Hyperparameters: stored as unconstrained leaves, read and set by name in natural units."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -15,8 +15,8 @@ from .validation import require_unmasked
 
 Model = TypeVar("Model")
 
-# A positive quantity q is kept as the leaf `log_q`, one between 0 and 1 as `logit_q`, one between 0 and
-# 1/2 as `half_logit_q`; the property `q` gives it back in natural units.
+# A positive quantity q is stored as the leaf `log_q`, one between 0 and 1 as `logit_q`, one between 0 and
+# 1/2 as `half_logit_q`; the property `q` returns it in natural units.
 _TO_NATURAL = {
     "log_": jnp.exp,
     "logit_": jax.nn.sigmoid,
@@ -43,7 +43,7 @@ class _Constant:
 
 
 class Frozen(eqx.Module):
-    """A parameter that is no longer a leaf: whatever walks over leaves does not see it."""
+    """A parameter that is no longer a leaf, so `jax.grad`, optax and samplers skip it."""
 
     constant: _Constant = eqx.field(static=True)
 
@@ -62,7 +62,7 @@ def read(field: Any) -> Float[Array, "..."]:
 
 
 def natural(field: str, description: str) -> property:
-    """A property of a module that gives the parameter in one of its fields in natural units."""
+    """A property of a module that returns one of its fields in natural units."""
     transform = _TO_NATURAL[_prefix(field)]
     return property(lambda self: transform(read(getattr(self, field))), doc=description)
 
@@ -71,22 +71,22 @@ def _prefix(field: str) -> str:
     return next((prefix for prefix in _TO_NATURAL if field.startswith(prefix)), "")
 
 
-def positive(value: Any, name: str, most_axes: int = 0) -> Float[Array, "..."]:
-    """The leaf of a positive parameter: its logarithm, as an array of at most so many axes."""
-    return jnp.log(_checked(value, name, most_axes, lambda v: v > 0, "positive"))
+def positive(value: Any, name: str, max_axes: int = 0) -> Float[Array, "..."]:
+    """The leaf of a positive parameter: its logarithm, as an array with at most `max_axes` axes."""
+    return jnp.log(_checked(value, name, max_axes, lambda v: v > 0, "positive"))
 
 
-def proportion(value: Any, name: str, most_axes: int = 0) -> Float[Array, "..."]:
-    """The leaf of a parameter strictly between zero and one: its logit, as an array."""
+def proportion(value: Any, name: str, max_axes: int = 0) -> Float[Array, "..."]:
+    """The leaf of a parameter strictly between 0 and 1: its logit."""
     requirement = "strictly between 0 and 1"
-    inside = _checked(value, name, most_axes, lambda v: (v > 0) & (v < 1), requirement)
+    inside = _checked(value, name, max_axes, lambda v: (v > 0) & (v < 1), requirement)
     return jax.scipy.special.logit(inside)
 
 
-def half_proportion(value: Any, name: str, most_axes: int = 0) -> Float[Array, "..."]:
-    """The leaf of a parameter strictly between zero and one half: the logit of its double."""
+def half_proportion(value: Any, name: str, max_axes: int = 0) -> Float[Array, "..."]:
+    """The leaf of a parameter strictly between 0 and 1/2: the logit of its double."""
     requirement = "strictly between 0 and 1/2"
-    inside = _checked(value, name, most_axes, lambda v: (v > 0) & (v < 0.5), requirement)
+    inside = _checked(value, name, max_axes, lambda v: (v > 0) & (v < 0.5), requirement)
     return jax.scipy.special.logit(2 * inside)
 
 
@@ -99,11 +99,11 @@ _DOMAINS = {
 _TO_LEAF = {"log_": positive, "logit_": proportion, "half_logit_": half_proportion}
 
 
-def _checked(value, name, most_axes, holds, requirement) -> Float[Array, "..."]:
+def _checked(value, name, max_axes, holds, requirement) -> Float[Array, "..."]:
     require_unmasked(value, f"`{name}`")
     require_own_process()
     try:
-        if isinstance(value, str):  # some of which JAX takes for names of types
+        if isinstance(value, str):  # JAX would take some strings for names of types
             raise TypeError("text")
         array = jnp.asarray(value)
     except (TypeError, ValueError) as error:
@@ -116,8 +116,8 @@ def _checked(value, name, most_axes, holds, requirement) -> Float[Array, "..."]:
         array = array.astype(jnp.result_type(float))
     elif array.weak_type:
         array = array.astype(array.dtype)
-    if array.ndim > most_axes:
-        wanted = "one number" if most_axes == 0 else "one number, or one for each input"
+    if array.ndim > max_axes:
+        wanted = "one number" if max_axes == 0 else "one number, or one for each input"
         raise ValueError(f"`{name}` must be {wanted}, but has shape {array.shape}")
     if not is_traced(array):
         values = np.asarray(array)
@@ -131,15 +131,15 @@ def _is_frozen(node) -> bool:
 
 
 def _fields(model) -> dict[str, tuple[str, tuple]]:
-    """Dotted natural name -> (prefix of the transform, path of the field), in tree order."""
+    """Map each dotted name to the prefix of its transform and the path of its field, in tree order."""
     entries, _ = jax.tree_util.tree_flatten_with_path(model, is_leaf=_is_frozen)
-    found = {}
+    fields = {}
     for path, _leaf in entries:
         parts = [_part(entry) for entry in path]
         prefix = _prefix(parts[-1])
         parts[-1] = parts[-1].removeprefix(prefix)
-        found[".".join(parts)] = (prefix, path)
-    return found
+        fields[".".join(parts)] = (prefix, path)
+    return fields
 
 
 def _part(entry) -> str:
@@ -164,19 +164,19 @@ def _get(model, path):
 
 
 def _select(model, names) -> dict[str, tuple[str, tuple]]:
-    """The fields of `names`; a name stands for itself and for everything below it."""
+    """The fields of `names`; a name stands for a parameter, or for all parameters below it."""
     fields = _fields(model)
-    chosen = {}
+    selected = {}
     for name in names:
         below = {k: v for k, v in fields.items() if k == name or k.startswith(name + ".")}
         if not below:
             raise ValueError(f"the model has no parameter `{name}`; it has: {', '.join(fields)}")
-        chosen.update(below)
-    return chosen
+        selected.update(below)
+    return selected
 
 
 def matching(model, names) -> tuple[str, ...]:
-    """The full names of the parameters that `names` stand for; an error where there is none."""
+    """The full names of the parameters that `names` stand for; raises an error for an unknown name."""
     return tuple(_select(model, names))
 
 
@@ -186,7 +186,7 @@ def domain(model, name: str) -> tuple[float, float]:
 
 
 def is_positive(model, name: str) -> bool:
-    """Whether the parameter of that full name is positive, so that its leaf is its logarithm."""
+    """Whether the parameter with this full name is positive, so that its leaf is its logarithm."""
     return _fields(model)[name][0] == "log_"
 
 
@@ -210,13 +210,13 @@ def parameters(model) -> dict[str, Float[Array, "..."]]:
 
 
 def free_parameters(model) -> dict[str, Float[Array, "..."]]:
-    """Those of `parameters` that are not frozen; in the order of the model's leaves."""
+    """The `parameters` that are not frozen, in the order of the model's leaves."""
     fixed = frozen(model)
     return {name: value for name, value in parameters(model).items() if name not in fixed}
 
 
 def listed_parameters(model) -> list[str]:
-    """A line for each hyperparameter, for people to read."""
+    """One readable line for each hyperparameter."""
     fixed = frozen(model)
     lines = []
     for name, value in parameters(model).items():
@@ -226,7 +226,7 @@ def listed_parameters(model) -> list[str]:
 
 
 def replace(model: Model, values: Mapping[str, Any]) -> Model:
-    """The same model with some hyperparameters set, by name and in natural units.
+    """The same model with new values of some hyperparameters, by name and in natural units.
 
     **Arguments:** `model`; `values`, a mapping such as `{"loss.C": 10.0}`. Shapes must agree. A frozen
     parameter stays frozen, at its new value.
@@ -241,7 +241,7 @@ def replace(model: Model, values: Mapping[str, Any]) -> Model:
     for name, value in values.items():
         fields = _select(model, [name])
         if name not in fields:
-            raise ValueError(f"`{name}` is not one parameter but several: {', '.join(fields)}")
+            raise ValueError(f"`{name}` names several parameters: {', '.join(fields)}")
         prefix, path = fields[name]
         old = _get(model, path)
         current = read(old)
@@ -255,13 +255,14 @@ def replace(model: Model, values: Mapping[str, Any]) -> Model:
 
 
 def freeze(model: Model, *names: str) -> Model:
-    """The same model with some hyperparameters held fixed.
+    """The same model with some hyperparameters frozen at their values.
 
     A frozen parameter is no longer a leaf of the model, so `jax.grad`, optax, restarts and samplers skip
-    it. Its value is part of the model's static structure: functions that you jit are compiled again for
-    each frozen value (`jaxsvm.fit` itself is not).
+    it. Its value is part of the model's static structure, so functions that you jit are compiled again for
+    each frozen value (`jaxsvm.fit` is not).
 
-    **Arguments:** `model`; `names`, dotted as in `parameters`; `"kernel"` stands for all of it.
+    **Arguments:** `model`; `names`, dotted as in `parameters`; `"kernel"` stands for all parameters of the
+    kernel.
 
     **Returns:** a new model.
 
@@ -279,7 +280,7 @@ def freeze(model: Model, *names: str) -> Model:
 
 
 def unfreeze(model: Model, *names: str) -> Model:
-    """The same model with some frozen hyperparameters free again; with no name, all of them.
+    """The same model with some frozen hyperparameters free again; without names, all of them.
 
     **Arguments:** `model`; `names`, dotted as in `parameters`.
 
@@ -297,10 +298,10 @@ def unfreeze(model: Model, *names: str) -> Model:
     return model
 
 
-def take_out(model: Model) -> tuple[Model, tuple[Float[Array, "..."], ...]]:
-    """The model with zeros in the place of its frozen values, and these.
+def split_frozen(model: Model) -> tuple[Model, tuple[Float[Array, "..."], ...]]:
+    """Split a model into the model with zeros for its frozen values, and these values.
 
-    Frozen values are static, so each would be compiled for anew; taken out they can be arguments.
+    Frozen values are static, so a program is compiled for each of them; split off, they can be arguments.
     """
     nodes, structure = jax.tree.flatten(model, is_leaf=_is_frozen)
     values = tuple(read(node) for node in nodes if _is_frozen(node))
@@ -308,16 +309,16 @@ def take_out(model: Model) -> tuple[Model, tuple[Float[Array, "..."], ...]]:
     return structure.unflatten(empty), values
 
 
-def put_in(model: Model, values: tuple[Float[Array, "..."], ...]) -> Model:
-    """The model with all parameters free, the frozen ones at the values that were taken out."""
-    given = iter(values)
+def join_frozen(model: Model, values: tuple[Float[Array, "..."], ...]) -> Model:
+    """The model with all parameters free, the frozen ones at the values from `split_frozen`."""
+    frozen_values = iter(values)
     return jax.tree.map(
-        lambda node: next(given) if _is_frozen(node) else node, model, is_leaf=_is_frozen
+        lambda node: next(frozen_values) if _is_frozen(node) else node, model, is_leaf=_is_frozen
     )
 
 
-def put_back(model: Model, original: Model) -> Model:
-    """The model with the frozen parameters of the one they were taken out of."""
+def restore_frozen(model: Model, original: Model) -> Model:
+    """The model with the frozen parameters of the original model, before `split_frozen`."""
     nodes, structure = jax.tree.flatten(model, is_leaf=_is_frozen)
     old = jax.tree.leaves(original, is_leaf=_is_frozen)
     pairs = zip(nodes, old, strict=True)

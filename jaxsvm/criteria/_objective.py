@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._machine import KernelMachine
-from .._parameters import put_in
+from .._parameters import join_frozen
 
 
 class Data(NamedTuple):
@@ -30,7 +30,7 @@ class Data(NamedTuple):
 
         **Returns:** a `KernelMachine`.
         """
-        return put_in(model, self.fixed)
+        return join_frozen(model, self.fixed)
 
 
 class Observation(NamedTuple):

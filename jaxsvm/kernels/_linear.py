@@ -28,7 +28,7 @@ class Linear(AbstractKernel):
     log_variance: Float[Array, "..."]
 
     def __init__(self, variance=1.0):
-        self.log_variance = positive(variance, "variance", most_axes=1)
+        self.log_variance = positive(variance, "variance", max_axes=1)
 
     variance = natural("log_variance", "The prior variance of the weights.")
 

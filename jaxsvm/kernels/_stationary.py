@@ -55,7 +55,7 @@ class RBF(AbstractStationary):
     log_variance: Float[Array, ""]
 
     def __init__(self, lengthscale=1.0, variance=1.0):
-        self.log_lengthscale = positive(lengthscale, "lengthscale", most_axes=1)
+        self.log_lengthscale = positive(lengthscale, "lengthscale", max_axes=1)
         self.log_variance = positive(variance, "variance")
 
     def correlation(self, squared):
@@ -73,7 +73,7 @@ class Matern12(AbstractStationary):
     log_variance: Float[Array, ""]
 
     def __init__(self, lengthscale=1.0, variance=1.0):
-        self.log_lengthscale = positive(lengthscale, "lengthscale", most_axes=1)
+        self.log_lengthscale = positive(lengthscale, "lengthscale", max_axes=1)
         self.log_variance = positive(variance, "variance")
 
     def correlation(self, squared):
@@ -91,7 +91,7 @@ class Matern32(AbstractStationary):
     log_variance: Float[Array, ""]
 
     def __init__(self, lengthscale=1.0, variance=1.0):
-        self.log_lengthscale = positive(lengthscale, "lengthscale", most_axes=1)
+        self.log_lengthscale = positive(lengthscale, "lengthscale", max_axes=1)
         self.log_variance = positive(variance, "variance")
 
     def correlation(self, squared):
@@ -110,7 +110,7 @@ class Matern52(AbstractStationary):
     log_variance: Float[Array, ""]
 
     def __init__(self, lengthscale=1.0, variance=1.0):
-        self.log_lengthscale = positive(lengthscale, "lengthscale", most_axes=1)
+        self.log_lengthscale = positive(lengthscale, "lengthscale", max_axes=1)
         self.log_variance = positive(variance, "variance")
 
     def correlation(self, squared):
@@ -131,7 +131,7 @@ class RationalQuadratic(AbstractStationary):
     log_mixture: Float[Array, ""]
 
     def __init__(self, lengthscale=1.0, variance=1.0, mixture=1.0):
-        self.log_lengthscale = positive(lengthscale, "lengthscale", most_axes=1)
+        self.log_lengthscale = positive(lengthscale, "lengthscale", max_axes=1)
         self.log_variance = positive(variance, "variance")
         self.log_mixture = positive(mixture, "mixture")
 
@@ -158,9 +158,9 @@ class Periodic(AbstractKernel):
     log_period: Float[Array, "..."]
 
     def __init__(self, lengthscale=1.0, variance=1.0, period=1.0):
-        self.log_lengthscale = positive(lengthscale, "lengthscale", most_axes=1)
+        self.log_lengthscale = positive(lengthscale, "lengthscale", max_axes=1)
         self.log_variance = positive(variance, "variance")
-        self.log_period = positive(period, "period", most_axes=1)
+        self.log_period = positive(period, "period", max_axes=1)
 
     lengthscale = natural(
         "log_lengthscale", "The distance on the unit circle over which the function varies."

@@ -30,7 +30,7 @@ class ARD(AbstractKernel):
 
     def __init__(self, kernel: AbstractKernel, lengthscale):
         self.kernel = require_kernel(kernel)
-        self.log_lengthscale = positive(lengthscale, "lengthscale", most_axes=1)
+        self.log_lengthscale = positive(lengthscale, "lengthscale", max_axes=1)
         if self.log_lengthscale.ndim != 1:
             raise ValueError("`lengthscale` must be a vector with one entry for each input")
 

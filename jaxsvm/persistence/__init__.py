@@ -1,32 +1,32 @@
-"""Saving and loading: models, fits, and structures of them, in files that hold data and no code.
+"""Saving and loading models, fits and structures of them, in files that hold data and no code.
 
-A file is a zip archive without compression, which any tool for zip archives opens:
+A file is a zip archive without compression, which any zip tool opens:
 
-- `jaxsvm.json`, first: `{"format": "jaxsvm", "version": 1, "jaxsvm": version of the writer, "arrays": how
-  many, "thing": description}`. A file that `jaxsvm.load` should not read has a `kind`, and a `hint` at its
-  reader.
+- `jaxsvm.json` comes first: `{"format": "jaxsvm", "version": 1, "jaxsvm": version of the writer, "arrays":
+  number of arrays, "thing": description}`. A file that `jaxsvm.load` should not read has a `kind`, and a
+  `hint` that says how to read it.
 - `arrays/0.npy`, `arrays/1.npy`, ...: the arrays, in NumPy's format, by rows, none of Python objects.
 - The archive's comment, which ends the file: `jaxsvm sha256 ` and the SHA-256 of all bytes before the 64
-  digits, so that no byte of the file can change unnoticed. It tells accidents; it is no signature.
+  digits. It detects any accidental change of the file; it is not a signature.
 
-In a description, numbers, text, true, false and null stand for themselves and a list for a list. All else is
-an object with one of these keys:
+In a description, numbers, text, true, false, null and lists stand for themselves. Everything else is an
+object with one of these keys:
 
-| key | what it is |
+| key | meaning |
 |---|---|
 | `float` | a number that JSON does not have: `"nan"`, `"inf"`, `"-inf"` |
-| `tuple`, `dict` | the entries; pairs of keys and values |
-| `array` | the number of an array; `as` tells whether it is of `jax`, of `numpy`, or a NumPy `scalar` |
+| `tuple`, `dict` | the list of entries; the list of pairs of key and value |
+| `array` | the number of an array; `as` is `jax`, `numpy`, or `scalar` for a NumPy scalar |
 | `class` | a class of this library or of `equinox.nn` by its public name, and its `fields` |
 | `result` | a code of `jaxsvm.RESULTS` by its name |
-| `function` | a function of JAX that is common in networks, such as `jax.numpy.tanh` |
+| `function` | a JAX function that is common in networks, such as `jax.numpy.tanh` |
 | `yours` | a user's function, or with `fields` a user's class, by its name in the user's module |
 | `frozen` | a frozen parameter: the number of its array |
 
-A file may name the concrete modules and named tuples that are public in a public package of this library,
-and those of `equinox.nn`. Loading looks them up by name among what is imported, and a user's functions and
-classes in what the caller passes; it sets fields and calls none of them. A class that is stored in another
-way than by its fields says so itself: `store_as_array`, `store_in_parts`, `check_fields`.
+A file may name the concrete modules and named tuples that are public in this library or in `equinox.nn`.
+Loading looks them up by name among the modules already imported, and looks up a user's functions and classes
+in the module that the caller passes. It sets fields and calls none of these classes and functions. A class
+declares how it is stored, if not by its fields, with `store_as_array`, `store_in_parts` and `check_fields`.
 """
 
 from ._rules import check_fields as check_fields

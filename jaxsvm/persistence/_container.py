@@ -1,4 +1,4 @@
-"""The file itself: a zip archive of arrays and one description, written whole, verified to the last byte."""
+"""The zip archive of a file: one description and the arrays, verified to the last byte."""
 
 import hashlib
 import io
@@ -22,7 +22,7 @@ MANIFEST = "jaxsvm.json"
 SEAL = b"jaxsvm sha256 "
 _DIGITS = 64
 _BEFORE_NAME = 30  # bytes of a zip archive before the name of its first member
-_TIME = (1980, 1, 1, 0, 0, 0)  # the same for all, so that the same thing gives the same file
+_TIME = (1980, 1, 1, 0, 0, 0)  # constant, so that equal contents make equal files
 
 _DAMAGE = (
     zipfile.BadZipFile,
@@ -34,12 +34,12 @@ _DAMAGE = (
     ValueError,
     OverflowError,
     MemoryError,
-    RuntimeError,  # of encryption, of methods that are not there, of endless nesting
+    RuntimeError,  # encryption, unknown compression methods, endless nesting
 )
 
 
 def is_storable(dtype: np.dtype) -> bool:
-    """Whether arrays of that type are plain numbers, truth values or text, the same on all machines."""
+    """Whether a type holds plain numbers, truth values or text, which are the same on all machines."""
     if dtype.kind == "f":
         return dtype.itemsize in (2, 4, 8)
     if dtype.kind == "c":
@@ -48,15 +48,15 @@ def is_storable(dtype: np.dtype) -> bool:
 
 
 def write(path: Path, manifest: dict[str, Any], arrays: Sequence[np.ndarray]) -> None:
-    """Write a file whole, or leave the old one as it is."""
+    """Write a file completely, or leave the old one as it is."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         text = json.dumps(manifest, allow_nan=False, separators=(",", ":"))
         archive.writestr(zipfile.ZipInfo(MANIFEST, _TIME), text)
-        for place, array in enumerate(arrays):
+        for number, array in enumerate(arrays):
             member = io.BytesIO()
             np.lib.format.write_array(member, array, allow_pickle=False)
-            archive.writestr(zipfile.ZipInfo(_member(place), _TIME), member.getbuffer())
+            archive.writestr(zipfile.ZipInfo(_member(number), _TIME), member.getbuffer())
         archive.comment = SEAL + b"0" * _DIGITS
     content = stream.getbuffer()[:-_DIGITS]
     digest = hashlib.sha256(content).hexdigest().encode()
@@ -64,7 +64,7 @@ def write(path: Path, manifest: dict[str, Any], arrays: Sequence[np.ndarray]) ->
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """The manifest and the arrays of a file, after all checks that need no knowledge of their meaning."""
+    """Read the manifest and the arrays of a file, and check all that does not depend on their meaning."""
     content = _content(path)
     _verify(path, content)
     try:
@@ -76,17 +76,17 @@ def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
     _check_version(path, manifest)
     try:
         count = manifest["arrays"]
-        # the number of members first: a forged count may be any number
-        whole = type(count) is int and count == len(members)
-        if not whole or set(members) != {_member(i) for i in range(count)}:
-            raise ValueError("its list of arrays is not what it holds")
-        return manifest, [_array(members[_member(place)]) for place in range(count)]
+        # compare the number of members first: a forged count may be huge
+        agrees = type(count) is int and count == len(members)
+        if not agrees or set(members) != {_member(i) for i in range(count)}:
+            raise ValueError("its list of arrays does not match its members")
+        return manifest, [_array(members[_member(number)]) for number in range(count)]
     except _DAMAGE as error:
         raise FileError(f"{path} is damaged: {error}") from error
 
 
 def _content(path: Path) -> bytes:
-    """The bytes of a regular file or a pipe; a device may have no end."""
+    """Read a regular file or a pipe; a device might never end."""
     try:
         with path.open("rb") as file:
             kind = kind_of(os.fstat(file.fileno()).st_mode)
@@ -94,7 +94,7 @@ def _content(path: Path) -> bytes:
                 raise FileError(f"{path} is a device: give a file or a pipe")
             return file.read()
     except FileNotFoundError as error:
-        raise FileError(f"{path} is not there") from error
+        raise FileError(f"{path} does not exist") from error
     except (
         OSError,
         ValueError,
@@ -105,27 +105,27 @@ def _content(path: Path) -> bytes:
         raise FileError(f"{str(path)!r} cannot be read: {error}") from error
 
 
-def _member(place: int) -> str:
-    return f"arrays/{place}.npy"
+def _member(number: int) -> str:
+    return f"arrays/{number}.npy"
 
 
 def _verify(path: Path, content: bytes) -> None:
     name = content[_BEFORE_NAME : _BEFORE_NAME + len(MANIFEST)]
     if not content.startswith(b"PK\x03\x04") or name != MANIFEST.encode():
         raise FileError(
-            f"{path} is {'empty' if not content else 'not a file of jaxsvm'}: `jaxsvm.load` reads what "
-            "`jaxsvm.save` has written"
+            f"{path} is {'empty' if not content else 'not a file of jaxsvm'}: `jaxsvm.load` reads files "
+            "written by `jaxsvm.save`"
         )
     seal = content[-_DIGITS - len(SEAL) : -_DIGITS]
     if seal != SEAL:
         raise FileError(f"{path} is truncated: its end is missing")
     digest = hashlib.sha256(memoryview(content)[:-_DIGITS]).hexdigest().encode()
     if content[-_DIGITS:] != digest:
-        raise FileError(f"{path} has been altered: its contents and its checksum do not agree")
+        raise FileError(f"{path} has been altered: its checksum does not match its contents")
 
 
 def _members(archive: zipfile.ZipFile, size: int) -> dict[str, bytes]:
-    """All members by name; none is compressed, so together they are no larger than the file."""
+    """Read all members by name; none is compressed, so together they are not larger than the file."""
     infos = archive.infolist()
     if len({info.filename for info in infos}) != len(infos):
         raise ValueError("two members have the same name")
@@ -143,19 +143,19 @@ def _refuse_constant(name: str):
 
 def _check_version(path: Path, manifest: Any) -> None:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise FileError(f"{path} is not a file of jaxsvm: its description says nothing of it")
+        raise FileError(f"{path} is not a file of jaxsvm: its description does not name the format")
     version = manifest.get("version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise FileError(f"{path} is damaged: {version!r} is no version of the format")
+        raise FileError(f"{path} is damaged: {version!r} is not a version of the format")
     if version > VERSION:
         raise FileError(
             f"{path} has version {version} of the format and was written by jaxsvm "
-            f"{manifest.get('jaxsvm')}; this jaxsvm reads versions up to {VERSION}: install a newer one"
+            f"{manifest.get('jaxsvm')}; this jaxsvm reads versions up to {VERSION}: upgrade jaxsvm"
         )
 
 
 def _array(member: bytes) -> np.ndarray:
-    """An array, whose declared size is compared with what is there before any memory is taken."""
+    """Read an array, after comparing its declared size with the bytes present, before taking memory."""
     stream = io.BytesIO(member)
     try:
         with warnings.catch_warnings():
@@ -166,17 +166,17 @@ def _array(member: bytes) -> np.ndarray:
             elif version == (2, 0):
                 shape, by_columns, dtype = np.lib.format.read_array_header_2_0(stream)
             else:
-                raise ValueError(f"an array has the version {version}")
+                raise ValueError(f"an array has the unknown version {version}")
     except Exception as error:  # NumPy parses a header as Python, which fails in many ways
-        raise ValueError(f"an array has a header that cannot be read: {error}") from error
+        raise ValueError(f"the header of an array cannot be read: {error}") from error
     if dtype.names is not None or dtype.subdtype is not None or not is_storable(dtype):
-        raise ValueError(f"an array has the type {dtype}")
+        raise ValueError(f"an array has the type {dtype}, which is not supported")
     if by_columns or not all(isinstance(n, int) and n >= 0 for n in shape):
-        raise ValueError(f"an array has the shape {shape}")
+        raise ValueError(f"an array has the invalid shape or order {shape}")
     data = memoryview(member)[stream.tell() :]
     if math.prod(shape) * dtype.itemsize != len(data):
         raise ValueError(f"an array of shape {shape} and type {dtype} has {len(data)} bytes")
-    array = np.empty(shape, dtype)  # memory of its own, aligned and writable
+    array = np.empty(shape, dtype)  # new memory, aligned and writable
     if len(data):
         array.reshape(-1).view(np.uint8)[:] = np.frombuffer(data, np.uint8)
     _check_values(array)
@@ -184,7 +184,7 @@ def _array(member: bytes) -> np.ndarray:
 
 
 def _check_values(array: np.ndarray) -> None:
-    """Raise for bits that are no value of the type; NumPy itself would find out later, or never."""
+    """Raise for bits that are not a valid value of the type, which NumPy would notice late or never."""
     flat = array.reshape(-1)
     if array.dtype.kind == "b" and (flat.view(np.uint8) > 1).any():
         raise ValueError("a truth value is neither true nor false")

@@ -1,4 +1,4 @@
-"""From descriptions to things: what is read from a file, with nothing of it called."""
+"""From the descriptions in a file to values, without calling anything from the file."""
 
 import dataclasses
 import inspect
@@ -11,17 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._results import RESULTS
-from ._describe import DEEPEST
-from ._known import class_of_name, functions, is_named_tuple, is_ours, is_own_name
+from ._describe import MAX_DEPTH
+from ._names import class_of_name, functions, is_named_tuple, is_ours, is_user_name
 from ._rules import ARRAY_RULES, PARTS_RULES, problem_of
 from ._writer import FileError
 
 
 class Rebuilder:
-    """Rebuilds things from their descriptions.
+    """Rebuilds values from their descriptions.
 
-    **Arguments:** `arrays`, those of the file; `module`, where names of the user's own functions and
-    classes are looked up: a module, a mapping, or any object with attributes.
+    **Arguments:** `arrays` of the file; `module`, in which the user's functions and classes are looked up:
+    a module, a mapping, or any object with attributes.
     """
 
     def __init__(self, arrays: Sequence[np.ndarray], module: Any):
@@ -29,14 +29,14 @@ class Rebuilder:
         self._module = module
 
     def rebuild(self, node: Any, *, depth: int = 0, partial: bool = False) -> Any:
-        """The thing of a description.
+        """Rebuild a value.
 
-        **Arguments:** `node`, the description; `depth`, levels of nesting above it; `partial`, whether
-        modules may lack values.
+        **Arguments:** `node`, the description; `depth`, the number of structures around it; `partial`,
+        whether modules may lack values.
 
-        **Returns:** the thing; a `FileError` for a description that is none.
+        **Returns:** the value; raises `FileError` if the description is invalid.
         """
-        if depth > DEEPEST:
+        if depth > MAX_DEPTH:
             raise FileError("its description is nested too deeply")
         if node is None or isinstance(node, bool | int | float | str):
             return node
@@ -56,28 +56,28 @@ class Rebuilder:
             if keys == {rule.key}:
                 return rule.rebuild(self._supported(self._numbered(node[rule.key])))
         if keys == {"result"}:
-            return self._known(RESULTS.__members__, node["result"], "result")
+            return self._lookup(RESULTS.__members__, node["result"], "result")
         if keys == {"class", "fields"} and isinstance(node["fields"], dict):
             return self._object(node["class"], node["fields"], deeper)
         if keys == {"function"}:
-            return self._known(functions(), node["function"], "function")
+            return self._lookup(functions(), node["function"], "function")
         if keys == {"yours"}:
-            return self._own(node["yours"], wants_class=False)
+            return self._user_object(node["yours"], wants_class=False)
         if keys == {"yours", "fields"} and isinstance(node["fields"], dict):
-            cls = self._own(node["yours"], wants_class=True)
+            cls = self._user_object(node["yours"], wants_class=True)
             return self._module_of(cls, node["yours"], node["fields"], deeper)
-        raise FileError(f"its description has an entry that means nothing: {sorted(keys)}")
+        raise FileError(f"its description has an unknown entry: {sorted(keys)}")
 
     def _dict(self, pairs, deeper):
-        found = {}
+        rebuilt = {}
         for pair in pairs:
             if not isinstance(pair, list) or len(pair) != 2:
-                raise FileError("a dictionary in it is not made of pairs")
+                raise FileError("a dictionary in it does not consist of pairs")
             key = self.rebuild(pair[0])
-            if not isinstance(key, str | int | float | bool | None) or key in found:
+            if not isinstance(key, str | int | float | bool | None) or key in rebuilt:
                 raise FileError("a dictionary in it has the same key twice, or an invalid key")
-            found[key] = self.rebuild(pair[1], **deeper)
-        return found
+            rebuilt[key] = self.rebuild(pair[1], **deeper)
+        return rebuilt
 
     def _numbered(self, number) -> np.ndarray:
         if type(number) is not int or not 0 <= number < len(self._arrays):
@@ -90,16 +90,16 @@ class Rebuilder:
         if kind == "scalar" and array.ndim == 0:
             return array[()]
         if kind != "jax" or array.dtype.kind not in "biufc":
-            raise FileError(f"it has an array of {array.dtype} for {kind!r}")
+            raise FileError(f"it has an array of type {array.dtype} for {kind!r}")
         return jnp.asarray(self._supported(array.astype(array.dtype.newbyteorder("="))))
 
     def _supported(self, array: np.ndarray) -> np.ndarray:
-        """The array itself, if JAX keeps its type at present."""
+        """The array itself, if JAX supports its type at present."""
         if array.dtype.kind not in "biufc":
-            raise FileError(f"it has a parameter of {array.dtype}")
+            raise FileError(f"it has a parameter of type {array.dtype}")
         if jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:
             raise FileError(
-                f"it holds numbers of type {array.dtype}, which JAX would cut to half their length: "
+                f"it holds numbers of type {array.dtype}, which JAX would cut to half their length: call "
                 "`jax.config.update('jax_enable_x64', True)` before loading"
             )
         return array
@@ -117,7 +117,7 @@ class Rebuilder:
         return named._make(self.rebuild(fields[field], **deeper) for field in named._fields)
 
     def _module_of(self, cls, name, fields, deeper):
-        """A module whose fields are set as they are: its constructor is not called."""
+        """Rebuild a module by setting its fields; its constructor is not called."""
         self._check_names(name, fields, [field.name for field in dataclasses.fields(cls)])
         module = object.__new__(cls)
         for field, node in fields.items():
@@ -144,29 +144,29 @@ class Rebuilder:
             )
 
     @staticmethod
-    def _known(known: Mapping[str, Any], name, what):
-        if not isinstance(name, str) or name not in known:
+    def _lookup(values: Mapping[str, Any], name, what):
+        if not isinstance(name, str) or name not in values:
             raise FileError(f"it names the {what} {name!r}, which this jaxsvm does not know")
-        return known[name]
+        return values[name]
 
-    def _own(self, name, *, wants_class: bool):
+    def _user_object(self, name, *, wants_class: bool):
         what = "class" if wants_class else "function"
-        if not is_own_name(name):
-            raise FileError(f"it names the {what} {name!r}, which is not a name of yours")
+        if not is_user_name(name):
+            raise FileError(f"it names the {what} {name!r}, which is not a valid name")
         if self._module is None:
             raise FileError(
-                f"it was saved with a {what} of your own, `{name}`: pass the module that has it, "
+                f"it was saved with your {what} `{name}`: pass the module that has it, "
                 "`jaxsvm.load(path, module=...)`, or a dictionary with it"
             )
         mapping = isinstance(self._module, Mapping)
-        found = self._module.get(name) if mapping else getattr(self._module, name, None)
-        if found is None:
+        value = self._module.get(name) if mapping else getattr(self._module, name, None)
+        if value is None:
             raise FileError(f"it was saved with the {what} `{name}`, which `module` does not have")
         if wants_class:
-            fits = inspect.isclass(found) and issubclass(found, eqx.Module)
+            fits = inspect.isclass(value) and issubclass(value, eqx.Module)
         else:
-            fits = callable(found) and not inspect.isclass(found)
+            fits = callable(value) and not inspect.isclass(value)
         if not fits:
             wanted = "a subclass of `eqx.Module`" if wants_class else "a function"
             raise FileError(f"`{name}` in `module` is not {wanted}")
-        return found
+        return value

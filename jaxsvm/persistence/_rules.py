@@ -40,8 +40,8 @@ def store_as_array(
 ) -> None:
     """Store the objects of a class as one array each.
 
-    **Arguments:** `cls`; `key`, which marks the array in a description; `array_of`, from the object to its
-    array; `rebuild`, from the array to the object.
+    **Arguments:** `cls`, the class; `key`, which marks the array in a description; `array_of`, from the
+    object to its array; `rebuild`, from the array to the object.
     """
     ARRAY_RULES[cls] = ArrayRule(key, array_of, rebuild)
 
@@ -54,9 +54,9 @@ def store_in_parts(
 ) -> None:
     """Store the objects of a public class as parts other than its fields.
 
-    **Arguments:** `cls`; `names` of the parts; `take_apart`, from the object to its parts, in which modules
-    may lack values; `rebuild`, from the parts to the object. It must call nothing that a file holds, and
-    raise a `ValueError` for parts that do not fit.
+    **Arguments:** `cls`, the class; `names` of the parts; `take_apart`, from the object to its parts, in
+    which modules may lack values; `rebuild`, from the parts to the object. It must not call anything from a
+    file, and must raise a `ValueError` for parts that do not fit together.
     """
     PARTS_RULES[cls] = PartsRule(names, take_apart, rebuild)
 
@@ -67,11 +67,11 @@ def check_fields(
     *,
     stand_ins: tuple[type, ...] = (),
 ) -> None:
-    """Say what holds for the fields of a class, and of all classes below it, beyond their types.
+    """Declare conditions on the fields of a class and its subclasses, beyond their types.
 
-    **Arguments:** `cls`; `problem_of`, which gets an object whose fields have the right types and returns
-    what is wrong with them, or None; `stand_ins`, classes of `store_as_array` whose objects may take the
-    place of an array in a field.
+    **Arguments:** `cls`, the class; `problem_of`, a function of an object whose fields have the right types
+    that returns what is wrong with them, or None; `stand_ins`, classes of `store_as_array` whose objects may
+    replace an array in a field.
     """
     if problem_of is not None:
         _CHECKS[cls] = problem_of
@@ -79,9 +79,9 @@ def check_fields(
 
 
 def problem_of(module: Any) -> str | None:
-    """What is wrong with the fields of a module of this library, in words; None if nothing is.
+    """What is wrong with the fields of a module of this library, or None.
 
-    Types are those of the annotations; `check_fields` adds what else a class says of its fields.
+    Types are compared with the annotations; `check_fields` adds further conditions.
     """
     for field in dataclasses.fields(cast(Any, module)):
         value = getattr(module, field.name)
@@ -90,13 +90,13 @@ def problem_of(module: Any) -> str | None:
             rule = ARRAY_RULES.get(type(value))
             if rule is not None:
                 if not _may_stand_in(value, type(module)):
-                    return f"`{field.name}` is {rule.key}, which no field of its class can be"
+                    return f"`{field.name}` is {rule.key}, which a field of its class cannot be"
                 value = rule.array_of(value)
             kind = getattr(value, "dtype", np.dtype(object)).name
             if kind not in wanted.dtypes:
                 return f"`{field.name}` must be an array of type {wanted.__name__}, but is {kind}"
         elif wanted is jax.Array and isinstance(value, np.ndarray | np.generic):
-            continue  # as the annotations of jaxtyping have it, of which both are arrays
+            continue  # as for annotations of jaxtyping, NumPy arrays are accepted
         elif inspect.isclass(wanted) and not isinstance(value, wanted):
             return f"`{field.name}` must be a {wanted.__name__}, not a {type(value).__name__}"
     checks = [_CHECKS[base] for base in type(module).__mro__ if base in _CHECKS]
@@ -105,5 +105,5 @@ def problem_of(module: Any) -> str | None:
 
 
 def _may_stand_in(value: Any, cls: type) -> bool:
-    """Whether the value may take the place of an array in a field of the class."""
+    """Whether the value may replace an array in a field of the class."""
     return any(type(value) in _STAND_INS.get(base, ()) for base in cls.__mro__)

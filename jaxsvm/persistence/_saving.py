@@ -1,4 +1,4 @@
-"""`save` and `load`."""
+"""`save` and `load`, and their variants for other kinds of files."""
 
 import os
 import re
@@ -11,27 +11,27 @@ from ._describe import Describer
 from ._rebuild import Rebuilder
 from ._writer import FileError
 
-# what a file of a kind may say of its reader: words and names, nothing that a terminal would obey
+# what a file may say about its reader: words and names, without control characters of terminals
 _HINT = re.compile(r"[\w .,:`-]{1,120}", re.ASCII)
 
 
-def save(path: str | os.PathLike[str], thing: Any) -> None:
+def save(path: str | os.PathLike[str], value: Any) -> None:
     """Write a model, a fit, or a structure of them to a file that holds data and no code.
 
-    All numbers are kept bit for bit, frozen parameters stay frozen. The file is written whole or not at
-    all: a failure leaves the old file unchanged. `jaxsvm.persistence` describes the format, and
-    `jaxsvm.persistence.write_whole` what happens to links and to files that exist.
+    All numbers are kept bit for bit, and frozen parameters stay frozen. The file is written completely or not
+    at all: a failure leaves the old file unchanged. `jaxsvm.persistence` describes the format, and
+    `jaxsvm.persistence.write_whole` what happens to links and existing files.
 
     **Arguments:**
 
     - `path`: of the file; an existing regular file is replaced, anything else is refused.
-    - `thing`: a `KernelMachine`, a kernel, a loss, a `Fit`, a posterior, a `Selection`, or lists, tuples
-      and dictionaries of these, of numbers, text and arrays. Functions and classes of your own (in `Custom`
-      and `Transform` kernels) are saved by name, so they must stand at the top level of a module;
-      networks of `equinox.nn` are saved as they are.
+    - `value`: a `KernelMachine`, a kernel, a loss, a `Fit`, a posterior, a `Selection`, or lists, tuples
+      and dictionaries of these, of numbers, text and arrays. Your own functions and classes (in `Custom` and
+      `Transform` kernels) are saved by name, so define them at the top level of a module. Networks of
+      `equinox.nn` are saved completely.
 
-    **Returns:** nothing; raises `FileError` where the file cannot be written, `TypeError` or `ValueError`
-    for what cannot be saved.
+    **Returns:** nothing; raises `FileError` if the file cannot be written, `TypeError` or `ValueError` if the
+    value cannot be saved.
 
     **Example:**
 
@@ -39,19 +39,20 @@ def save(path: str | os.PathLike[str], thing: Any) -> None:
     >>> bool(jsvm.load("model.jsvm") == model)
     True
     """
-    save_as(None, path, thing)
+    save_as(None, path, value)
 
 
 def save_as(
-    kind: str | None, path: str | os.PathLike[str], thing: Any, *, hint: str | None = None
+    kind: str | None, path: str | os.PathLike[str], value: Any, *, hint: str | None = None
 ) -> None:
-    """Save something that `load` should not read: a `kind` of file with a reader of its own.
+    """Save a file of another `kind`, which `load` does not read.
 
-    **Arguments:** `kind`, its name, or `None` for what `load` reads; `path`; `thing`, what to save; `hint`,
-    what to do with the file, which other readers show to the user: words, and names in backquotes.
+    **Arguments:** `kind`, its name, or `None` for a file that `load` reads; `path`; `value`, what to save;
+    `hint`, what the file holds and how to read it, shown to users who try another reader: words, and names
+    in backquotes.
     """
     describer = Describer()
-    description = describer.describe(thing)
+    description = describer.describe(value)
     manifest = {
         "format": FORMAT,
         "version": VERSION,
@@ -65,19 +66,19 @@ def save_as(
 
 
 def load(path: str | os.PathLike[str], module: Any = None) -> Any:
-    """Read what `save` has written.
+    """Read a file written by `save`.
 
-    Nothing of the file is executed: classes of this library are rebuilt field by field, and names of
-    your own functions and classes are looked up in what you pass.
+    Nothing in the file is executed: classes of this library are rebuilt field by field, and your own
+    functions and classes are looked up in the module that you pass.
 
     **Arguments:**
 
     - `path`: of the file.
-    - `module`: where your own functions and classes are: a module, a mapping such as `globals()`, or any
-      object that has them as attributes. Needed only where the file names some.
+    - `module`: has your own functions and classes: a module, a mapping such as `globals()`, or any object
+      with them as attributes. Needed only if the file names some.
 
     **Returns:** the model, fit or structure; raises `FileError` for a file that is missing, truncated,
-    altered, of another kind, of a newer version, or names what is not known.
+    altered, of another kind, of a newer version, or that names an unknown class or function.
 
     **Example:**
 
@@ -90,21 +91,21 @@ def load(path: str | os.PathLike[str], module: Any = None) -> Any:
 
 
 def load_as(kind: str | None, path: str | os.PathLike[str], module: Any = None) -> Any:
-    """Load a `kind` of file with a reader of its own; files of no kind are accepted as well.
+    """Load a file of another `kind`; files without a kind are accepted as well.
 
-    **Arguments:** `kind`, its name, or `None` for what `save` writes; `path`; `module`, where classes of the
-    user's own are found.
+    **Arguments:** `kind`, its name, or `None` for files that `save` writes; `path`; `module`, as for
+    `load`.
 
-    **Returns:** what was saved.
+    **Returns:** the saved value.
     """
-    place = Path(path)
-    manifest, arrays = read(place)
-    found = manifest.get("kind")
-    if found is not None and found != kind:
+    file = Path(path)
+    manifest, arrays = read(file)
+    saved = manifest.get("kind")
+    if saved is not None and saved != kind:
         hint = manifest.get("hint")
-        known = isinstance(hint, str) and _HINT.fullmatch(hint)
-        raise FileError(f"{place} holds {hint if known else f'something of the kind {found!r}'}")
+        is_shown = isinstance(hint, str) and _HINT.fullmatch(hint)
+        raise FileError(f"{file} holds {hint if is_shown else f'something of the kind {saved!r}'}")
     try:
         return Rebuilder(arrays, module).rebuild(manifest.get("thing"))
     except FileError as error:
-        raise FileError(f"{place} cannot be loaded: {error}") from error
+        raise FileError(f"{file} cannot be loaded: {error}") from error

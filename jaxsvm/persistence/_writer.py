@@ -8,9 +8,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-_MOST_LINKS = 40  # in a chain, as Linux has it
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
-_NEW |= getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+_MAX_LINKS = 40  # in a chain, as Linux has it
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+_CREATE |= getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -18,7 +18,7 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-# what systems answer that cannot open or flush a folder
+# errors of systems that cannot open or flush a folder
 _NO_FLUSH = {errno.EINVAL, errno.EACCES, errno.EPERM, errno.EBADF, errno.ENOSYS, errno.ENOTSUP}
 
 
@@ -31,30 +31,30 @@ class WriteError(FileError, OSError):
 
 
 def kind_of(mode: int) -> str | None:
-    """What the mode of a file says it is, such as "a pipe"; None for a regular file."""
+    """The kind of a file from its mode, such as "a pipe"; None for a regular file."""
     return None if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "not a regular file")
 
 
 def write_whole(path: str | os.PathLike[str], *parts: bytes | memoryview) -> None:
     """Replace the content of a file in one step, or leave the file as it is.
 
-    The content goes to a new file with an unpredictable name in the same folder, is flushed to the disk,
-    and then takes the place of the old file. The new file is removed if anything fails.
+    The content is written to a new file with an unpredictable name in the same folder, flushed to disk, and
+    then replaces the old file. The new file is removed if anything fails.
 
-    Regular files are replaced and keep their permissions; devices, pipes, sockets and folders are refused,
-    as are files without write permission. A symbolic link at `path` is followed and stays in place if it
-    belongs to the current user or to root; a link made by another user is refused. Other hard links to the
-    file keep the old content.
+    Regular files are replaced and keep their permissions. Devices, pipes, sockets, folders and files without
+    write permission are refused. A symbolic link at `path` is followed and stays in place if it belongs to
+    the current user or to root; a link made by another user is refused. Other hard links to the file keep
+    the old content.
 
-    **Arguments:** `path`, of the file, in a folder that exists; `parts`, the content.
+    **Arguments:** `path`, of the file, in an existing folder; `parts`, the content.
 
-    **Returns:** nothing; raises `WriteError` where the file cannot be written.
+    **Returns:** nothing; raises `WriteError` if the file cannot be written.
     """
     try:
         target, old = _target(path)
         temporary = target.with_name(f".jaxsvm-{secrets.token_hex(8)}.tmp")
-        # others see no more of the new file than of the old one, at any time
-        descriptor = os.open(temporary, _NEW, 0o666 if old is None else 0o600)
+        # the new file is never more readable to others than the old one
+        descriptor = os.open(temporary, _CREATE, 0o666 if old is None else 0o600)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 for part in parts:
@@ -63,10 +63,10 @@ def write_whole(path: str | os.PathLike[str], *parts: bytes | memoryview) -> Non
                 if old is not None:
                     _keep_rights(file.fileno(), old)
                 os.fsync(file.fileno())
-            _target(target)  # what has appeared there meanwhile is not to be lost
+            _target(target)  # refuses to replace what has appeared there meanwhile
             os.replace(temporary, target)
         finally:
-            with suppress(OSError):  # after the replacement there is none
+            with suppress(OSError):  # after the replacement it is gone
                 temporary.unlink()
         _flush_folder(target.parent)
     except WriteError:
@@ -87,7 +87,7 @@ def require_writable(path: str | os.PathLike[str]) -> None:
     except OSError as error:
         raise WriteError(f"{path} cannot be written: {error.strerror or error}") from error
     if not target.parent.is_dir():
-        raise WriteError(f"there is no folder {target.parent}: make it first")
+        raise WriteError(f"the folder {target.parent} does not exist: create it first")
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise WriteError(
             f"{path} is not writable, since its folder is not: choose another location"
@@ -95,32 +95,32 @@ def require_writable(path: str | os.PathLike[str]) -> None:
 
 
 def _target(path: str | os.PathLike[str]) -> tuple[Path, os.stat_result | None]:
-    """The file to replace, behind all links, and its status, None if there is no such file."""
-    place = Path(path)
+    """The file to replace, after following links, and its status (None if it does not exist)."""
+    target = Path(path)
     try:
-        mode = os.stat(place).st_mode
+        mode = os.stat(target).st_mode
     except FileNotFoundError:
         pass
-    except ValueError as error:  # a name that no file can have
+    except ValueError as error:  # an invalid name
         raise WriteError(f"{str(path)!r} cannot be written: {error}") from error
     else:
-        _require_regular(path, mode)  # also where a link leads to something without a name
-    for _ in range(_MOST_LINKS):
+        _require_regular(path, mode)  # also behind links to objects without a name
+    for _ in range(_MAX_LINKS):
         try:
-            status = os.lstat(place)
+            status = os.lstat(target)
         except FileNotFoundError:
-            return place, None
+            return target, None
         if not stat.S_ISLNK(status.st_mode):
             _require_regular(path, status.st_mode)
-            if not os.access(place, os.W_OK):
+            if not os.access(target, os.W_OK):
                 raise WriteError(f"{path} is not writable: choose another location")
-            return place, status
+            return target, status
         if not _is_trusted(status):
             raise WriteError(
-                f"{path} is a symbolic link that another user made, which may lead anywhere: remove it, "
+                f"{path} is a symbolic link that another user made: remove it, "
                 "or choose another location"
             )
-        place = place.parent / os.readlink(place)
+        target = target.parent / os.readlink(target)
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
@@ -137,17 +137,17 @@ def _is_trusted(status: os.stat_result) -> bool:
 
 
 def _keep_rights(descriptor: int, old: os.stat_result) -> None:
-    if sys.platform == "win32":  # which has no owners and modes of this kind
+    if sys.platform == "win32":  # no owners and modes of this kind
         return
     new = os.fstat(descriptor)
     if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
-        with suppress(OSError):  # only some users may give files away
+        with suppress(OSError):  # most users may not change the owner
             os.fchown(descriptor, old.st_uid, old.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode) & 0o777)
 
 
 def _flush_folder(folder: Path) -> None:
-    """Make the new name last through a power failure, where the system can."""
+    """Make the new name survive a power failure, if the system supports it."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""Threads and processes: runs side by side under the settings of the caller, and forked processes."""
+"""Runs in parallel threads under the settings of the caller, and protection from forked processes."""
 
 import contextlib
 import contextvars
@@ -13,8 +13,8 @@ import jax.monitoring
 import jax.numpy as jnp
 from threadpoolctl import threadpool_limits
 
-_LARGE = 3000  # examples, from which on factorizations gain from threads of their own
-_COMPILING = "/jax/core/compile/"  # how the names of these events begin
+_LARGE = 3000  # the number of examples from which factorizations gain from several threads
+_COMPILING = "/jax/core/compile/"  # the prefix of JAX's events
 _owner: int | None = None  # the process whose threads run JAX's programs
 
 
@@ -24,21 +24,20 @@ def map_in_threads(
     examples: int,
     compile_it: Callable[[], Any] | None = None,
 ) -> list[Any]:
-    """`[run_one(0), run_one(1), ...]`, as many at a time as there are cores.
+    """Compute `[run_one(0), run_one(1), ...]`, as many at a time as there are cores.
 
-    Each run sees the caller's context: its context variables and all settings of JAX, such as
-    `jax.default_matmul_precision("highest")` or `jax.debug_nans(True)`, which JAX keeps for each thread.
-    If a setting cannot be given to another thread, all runs happen in the caller's, one after the other.
+    Each run has the caller's context variables and JAX settings, such as
+    `jax.default_matmul_precision("highest")` or `jax.debug_nans(True)`, which JAX keeps per thread. If a
+    setting cannot be passed to another thread, all runs happen in the caller's thread, one after the other.
 
-    **Arguments:** `run_one`, which takes the number of a run; `count`, of runs; `examples`, of each;
-    `compile_it`, called first, so that the program is compiled once, not once per thread; without it the
-    first run goes alone.
+    **Arguments:** `run_one`, a function of the number of a run; `count`, the number of runs; `examples`, the
+    number of examples of each; `compile_it`, called first, so that the program is compiled once, not once
+    per thread; without it, the first run ends before the others begin.
 
     **Returns:** the results of the runs, in order.
     """
     if count == 1:
-        # on a busy machine threads that wait for each other make small factorizations a hundred times
-        # slower
+        # on a busy machine, threads that wait for each other slow small factorizations a hundredfold
         with contextlib.nullcontext() if examples >= _LARGE else one_blas_thread:
             return [run_one(0)]
     settings = _Settings()
@@ -55,10 +54,10 @@ def map_in_threads(
 
 
 class _Settings:
-    """Context variables and JAX's settings of the thread that makes this object, for other threads.
+    """Context variables and JAX settings of the thread that creates this object, for other threads.
 
-    Only public names of JAX are used: an option `jax_debug_nans` has the context manager
-    `jax.debug_nans`. What has none, such as a mesh or a user context, is noticed by `hold`.
+    Only public names of JAX are used: the option `jax_debug_nans` has the context manager
+    `jax.debug_nans`. Settings without one, such as a mesh or a user context, are noticed by `hold`.
     """
 
     def __init__(self):
@@ -87,9 +86,9 @@ class _Settings:
             return function(*arguments)
 
     def hold(self) -> bool:
-        """Whether this thread has the same settings: options, and all else that programs depend on.
+        """Whether this thread has the same options and everything else that programs depend on.
 
-        JAX traces a function again where a program from another thread would not do.
+        JAX traces a function again if a program from another thread does not fit.
         """
         before = self._traces
         jax.eval_shape(self._probe)
@@ -97,7 +96,7 @@ class _Settings:
 
 
 def _differences(options: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Those of some options whose value is another one in this thread."""
+    """The options that have a different value in this thread."""
     here = jax.config.values
     return [(name, value) for name, value in options.items() if here[name] != value]
 
@@ -117,10 +116,10 @@ def _pool():
 
 
 class _OneBlasThread:
-    """A context in which linear algebra has one thread: more would fight over the cores of the runs.
+    """A context in which linear algebra uses one thread, since the runs already use all cores.
 
-    The number of threads belongs to the process. So the first to enter sets it and the last to leave puts
-    it back, however the contexts of several threads overlap.
+    The number of threads belongs to the process. So the first to enter sets it and the last to leave
+    restores it, however the contexts of several threads overlap.
     """
 
     def __init__(self):
@@ -146,14 +145,14 @@ one_blas_thread = _OneBlasThread()
 
 
 def require_own_process() -> None:
-    """Raise in a forked child of a process that has used JAX, where JAX would wait forever.
+    """Raise an error in a forked child of a process that has used JAX, where JAX would hang.
 
-    A child that was forked before the first use of JAX has threads of its own, and passes.
+    A child that was forked before the first use of JAX starts its own threads, and passes.
     """
     if _owner is not None and _owner != os.getpid():
         raise RuntimeError(
             "this process was forked from one that had already used JAX. JAX's threads do not survive a "
-            'fork, so it would wait forever. Use joblib\'s "loky" backend (its default), '
+            'fork, so it would hang. Use joblib\'s "loky" backend (its default), '
             '`multiprocessing.get_context("spawn")` or threads instead, or fork before the first use '
             "of JAX"
         )
@@ -165,5 +164,5 @@ def _note_compilation(event: str, duration_secs: float, **_: Any) -> None:
         _owner = os.getpid()
 
 
-# whoever compiles: a kernel of the user's or `jnp.asarray` starts JAX's threads as well as a fit
+# any compilation counts: `jnp.asarray` starts JAX's threads as well as a fit
 jax.monitoring.register_event_duration_secs_listener(_note_compilation)

@@ -1,9 +1,10 @@
 """Compiled programs that are dropped before a process has too many of them.
 
-On a CPU a program takes up to a thousand memory maps, of which Linux allows a process 65,530 by default
-(`vm.max_map_count`). At the limit the next compilation ends the process. So `jit` and `filter_jit` keep the
-programs of each combination of shapes apart, and before they compile another one, `make_room` drops those
-least recently used once a quarter of the limit is taken. A program that is needed again is compiled again.
+On a CPU a program takes up to a thousand memory maps. Linux allows a process 65,530 of them by default
+(`vm.max_map_count`); at the limit, the next compilation ends the process. So `jit` and `filter_jit` keep the
+programs of each combination of shapes apart. Before they compile another one, `make_room` drops the least
+recently used programs if more than a quarter of the limit is in use. A program that is needed again is
+compiled again.
 """
 
 import ctypes
@@ -27,11 +28,11 @@ from ._reporting import announce_compilation, logger
 
 _MAPS = Path("/proc/self/maps")
 _LIMIT = Path("/proc/sys/vm/max_map_count")
-_FULL, _ENOUGH = 1 / 4, 1 / 6  # of the limit: when to drop programs, and when to stop
-_CROWDED = 1 / 2  # of the limit: when programs compiled elsewhere have to go as well
-_MORE = 1 / 8  # of the limit: how much of it may be taken before programs are dropped again
-_PORTION = 1 / 4  # of all programs, dropped between two counts
-_ROUNDS = 4  # of dropping some programs, after which all are dropped
+_FULL, _ENOUGH = 1 / 4, 1 / 6  # of the limit: when to drop programs, and when to stop dropping
+_CROWDED = 1 / 2  # of the limit: when to drop programs compiled elsewhere as well
+_MORE = 1 / 8  # of the limit: how many maps may be added before programs are dropped again
+_PORTION = 1 / 4  # of all programs: how many to drop before maps are counted again
+_ROUNDS = 4  # every fourth time, all caches are cleared
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Key = tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]  # a function, and shapes
@@ -41,35 +42,35 @@ class _Programs:
     """One jitted function for each function and combination of shapes, least recently used first."""
 
     def __init__(self):
-        self._known: OrderedDict[_Key, Any] = OrderedDict()
+        self._jitted: OrderedDict[_Key, Any] = OrderedDict()
         self._lock = threading.Lock()
 
     def find(self, key: _Key) -> Any | None:
-        """The jitted function of a key, now the most recently used, if there is one."""
+        """The jitted function of a key, which becomes the most recently used; None if there is none."""
         with self._lock:
-            found = self._known.get(key)
-            if found is not None:
-                self._known.move_to_end(key)
-            return found
+            jitted = self._jitted.get(key)
+            if jitted is not None:
+                self._jitted.move_to_end(key)
+            return jitted
 
     def add(self, key: _Key, jitted: Any) -> Any:
-        """The jitted function of a key: this one, or what another thread has added in the meantime."""
+        """Add the jitted function of a key; return it, or the one that another thread has added meanwhile."""
         with self._lock:
-            return self._known.setdefault(key, jitted)
+            return self._jitted.setdefault(key, jitted)
 
     def of(self, function: Callable[..., Any]) -> list[Any]:
         """All jitted functions of a function."""
         with self._lock:
-            return [jitted for key, jitted in self._known.items() if key[0] is function]
+            return [jitted for key, jitted in self._jitted.items() if key[0] is function]
 
     def drop_oldest(self, share: float) -> int:
-        """Drop a share of all jitted functions; return how many were dropped.
+        """Drop a share of all jitted functions, least recently used first; return their number.
 
-        A program that another thread runs stays until it has ended: the call holds a reference.
+        A program that another thread is running stays until it ends: the call holds a reference.
         """
         with self._lock:
-            count = math.ceil(share * len(self._known))
-            dropped = [self._known.popitem(last=False)[1] for _ in range(count)]
+            count = math.ceil(share * len(self._jitted))
+            dropped = [self._jitted.popitem(last=False)[1] for _ in range(count)]
         for jitted in dropped:
             jitted.clear_cache()
         return count
@@ -78,7 +79,7 @@ class _Programs:
 _PROGRAMS = _Programs()
 _ROOM = threading.Lock()
 _rounds = 0
-_left = 0  # maps after the last round
+_left = 0  # memory maps after the last round
 
 
 def is_traced(*values: Any) -> bool:
@@ -125,7 +126,7 @@ def filter_jit(function: _Function) -> _Function:
         args, kwargs = jax.tree.unflatten(structure, leaves)
         return function(*args, **kwargs)
 
-    # what `wraps` says of the arguments is not true of `run`
+    # `run` does not have the arguments that `wraps` would claim
     del run.__wrapped__
 
     @functools.wraps(function)
@@ -134,8 +135,8 @@ def filter_jit(function: _Function) -> _Function:
         leaves, structure = jax.tree.flatten((args, kwargs))
         arrays = [leaf if eqx.is_array(leaf) else None for leaf in leaves]
         others = tuple(None if eqx.is_array(leaf) else leaf for leaf in leaves)
-        given = [array for array in arrays if array is not None]
-        jitted = _jitted(function, run, given, {"static_argnums": 1})
+        shaped = [array for array in arrays if array is not None]
+        jitted = _jitted(function, run, shaped, {"static_argnums": 1})
         return jax.block_until_ready(jitted(arrays, (structure, others)))
 
     return cast(_Function, call)
@@ -147,34 +148,34 @@ def _jitted(
     arrays: list[Any],
     options: dict[str, Any],
 ) -> Any:
-    """What runs a function, jitted for arguments of these shapes alone."""
+    """The function jitted for arguments of these shapes only."""
     key = function, tuple(np.shape(array) for array in arrays)
-    found = _PROGRAMS.find(key)
-    if found is not None:
-        return found
+    jitted = _PROGRAMS.find(key)
+    if jitted is not None:
+        return jitted
     if not is_traced(*arrays):  # a traced call becomes part of another program
         make_room()
         announce_compilation(function.__name__)
 
     @functools.wraps(run)  # a new function: JAX keeps the programs of each function together
-    def own(*args, **kwargs):
+    def call(*args, **kwargs):
         return run(*args, **kwargs)
 
-    return _PROGRAMS.add(key, jax.jit(own, **options))
+    return _PROGRAMS.add(key, jax.jit(call, **options))
 
 
 def make_room() -> None:
-    """Drop programs, least recently used first, if the process nears its limit of memory maps.
+    """Drop programs, least recently used first, if the process approaches its limit of memory maps.
 
-    A process with many maps of its own is left alone until it has an eighth of the limit more than after
-    the last time, or half of the limit. If half of it is taken and dropping our programs does not help,
-    `jax.clear_caches` drops those compiled elsewhere too. It is also called in every fourth round: what JAX
-    remembers of having traced a program stays when the program is dropped, some megabytes each.
-    Elsewhere than on Linux this does nothing.
+    If a process has many other maps, nothing is dropped until it has an eighth of the limit more than after
+    the last round, or half of the limit. If half of the limit is in use and dropping our programs does not
+    help, `jax.clear_caches` also drops programs compiled elsewhere. It is called in every fourth round as
+    well, since JAX's record of tracing a program, some megabytes, stays when the program is dropped.
+    On systems other than Linux this does nothing.
     """
     global _rounds, _left
     limit = _limit()
-    if limit is None or not _ROOM.acquire(blocking=False):  # another thread is at it
+    if limit is None or not _ROOM.acquire(blocking=False):  # another thread does it
         return
     try:
         if count_maps() <= max(_FULL * limit, min(_left + _MORE * limit, _CROWDED * limit)):
@@ -196,7 +197,7 @@ def make_room() -> None:
 
 
 def _return_memory() -> None:
-    """Ask the C library to give memory that was freed back to the system; by itself it keeps gigabytes."""
+    """Make the C library return freed memory to the system; otherwise it may keep gigabytes."""
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError, TypeError):  # only glibc has it
@@ -215,7 +216,7 @@ def programs_of(function: Callable[..., Any]) -> list[Any]:
 
 
 def count_maps() -> int:
-    """The number of memory maps of this process; zero where that is not known."""
+    """The number of memory maps of this process; zero if the system does not tell it."""
     try:
         return _MAPS.read_bytes().count(b"\n")
     except OSError:

@@ -15,7 +15,7 @@ from .._parameters import (
     is_positive,
     parameters,
     replace,
-    take_out,
+    split_frozen,
 )
 from ..criteria import FAR
 
@@ -138,7 +138,7 @@ def _check_stacked(model, starts: KernelMachine, bounds: Ranges | None, restarts
             "`starts` must be a model of the same kernel and loss, with the same parameters frozen: the "
             f"model has {_listed(model)}, but `starts` has {_listed(starts)}"
         )
-    pairs = zip(take_out(starts)[1], take_out(model)[1], strict=True)
+    pairs = zip(split_frozen(starts)[1], split_frozen(model)[1], strict=True)
     for name, (in_starts, in_model) in zip(frozen(model), pairs, strict=True):
         if not np.array_equal(in_starts, in_model):
             raise ValueError(
@@ -160,7 +160,7 @@ def _check_stacked(model, starts: KernelMachine, bounds: Ranges | None, restarts
 
 def _is_like(starts, model) -> bool:
     """Whether both models have the same free and the same frozen parameters, at any values."""
-    free, fixed = zip(*(take_out(each) for each in (starts, model)), strict=True)
+    free, fixed = zip(*(split_frozen(each) for each in (starts, model)), strict=True)
     shapes = [[value.shape for value in values] for values in fixed]
     return shapes[0] == shapes[1] and jax.tree.structure(free[0]) == jax.tree.structure(free[1])
 

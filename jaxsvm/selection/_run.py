@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._machine import KernelMachine
-from .._parameters import free_parameters, put_back
+from .._parameters import free_parameters, restore_frozen
 from .._results import RESULTS, FitError
 from .._trees import member, stack
 from ..runtime import Progress, map_in_threads, warn_user
@@ -191,7 +191,7 @@ def conclude(
     """The outcome of a search, from the last states and the histories of all starts."""
     objective = task.problem.objective
     codes = _codes(task, states, rows)
-    ends = put_back(states.best.model, model)
+    ends = restore_frozen(states.best.model, model)
     values = np.asarray(states.best.value).copy()
     usable = usable_starts(codes, values)
     if throw and not usable.any():

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from .._machine import KernelMachine
-from .._parameters import take_out
+from .._parameters import split_frozen
 from ..criteria import AbstractObjective, Data, Traits, prepare
 from ..optimizers import GreedyWalk, adaptive_rates, lbfgs
 from ..validation import as_inputs, as_targets, check_count, check_number
@@ -118,7 +118,7 @@ def select(
     stepper.check(criterion, model)
 
     keys = jax.random.split(jax.random.key(0) if key is None else key, 3)
-    emptied, fixed = take_out(model)
+    emptied, fixed = split_frozen(model)
     data = Data(x, y, weights, fixed)
     task = Task(
         problem=Problem(
@@ -132,7 +132,7 @@ def select(
         test=_as_pair(test, model, x),
         validation=_as_pair(validation, model, x),
     )
-    models = take_out(
+    models = split_frozen(
         draw_starts(model, starts, bounds, restarts, None if key is None else keys[0])
     )[0]
     start_keys = jax.random.split(keys[1], restarts)

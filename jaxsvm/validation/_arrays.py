@@ -116,7 +116,7 @@ def as_weights(weights: Any, examples: int, dtype) -> Float[Array, " n"]:
         if (values < 0).any():
             raise ValueError("`weights` must not be negative")
         if not (values > 0).any():
-            raise ValueError("`weights` are all zero: no example would count")
+            raise ValueError("`weights` are all zero: at least one must be positive")
     return array.astype(dtype)
 
 

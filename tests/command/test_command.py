@@ -190,9 +190,9 @@ def test_the_kernels_are_those_of_the_estimators():
         (["--restarts", "0"], "must be at least 1, but is 0"),
         (["--seconds", "nan"], "must be at least 0, but is nan"),
         (["--test-share", "2"], "must be between 0 and 1, but is 2"),
-        (["--output", "nowhere/model"], "there is no folder nowhere"),
+        (["--output", "nowhere/model"], "the folder nowhere does not exist"),
         (["--output", "."], "is a folder"),
-        (["--report", "nowhere/report.html"], "there is no folder nowhere"),
+        (["--report", "nowhere/report.html"], "the folder nowhere does not exist"),
         (["--method", "span", "--task", "regression"], "it is for classifications"),
     ],
 )

@@ -17,7 +17,7 @@ import pytest
 
 import jaxsvm as jsvm
 from jaxsvm import kernels, losses
-from jaxsvm.persistence._known import class_of_name, name_of_class
+from jaxsvm.persistence._names import class_of_name, name_of_class
 
 HERE = sys.modules[__name__]
 X = np.asarray(jax.random.normal(jax.random.key(0), (8, 3)))

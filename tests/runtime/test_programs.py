@@ -31,7 +31,7 @@ def repeated(x, times: int, name: str):
 
 def shapes_of(function):
     """In the order in which they would be dropped."""
-    known = _programs._PROGRAMS._known
+    known = _programs._PROGRAMS._jitted
     return [shapes[0] for wrapped, shapes in known if wrapped is function.__wrapped__]
 
 

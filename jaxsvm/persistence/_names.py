@@ -1,4 +1,4 @@
-"""The classes and functions that a file may name, and nothing else."""
+"""The names that a file may use for classes and functions."""
 
 import inspect
 import sys
@@ -28,8 +28,8 @@ def is_named_tuple(cls: Any) -> bool:
     return inspect.isclass(cls) and issubclass(cls, tuple) and "_fields" in vars(cls)
 
 
-def is_own_name(name: Any) -> TypeGuard[str]:
-    """Whether a file may name a user's function or class so: a plain name, and none of Python's own."""
+def is_user_name(name: Any) -> TypeGuard[str]:
+    """Whether a file may use this name for a user's function or class: an identifier, not a dunder name."""
     return isinstance(name, str) and name.isidentifier() and not name.startswith("__")
 
 
@@ -39,10 +39,10 @@ def is_ours(cls: type) -> bool:
 
 
 def name_of_class(cls: type) -> str | None:
-    """The name by which a file may name a class, such as `kernels.RBF`; None for a class that it may not.
+    """The name of a class in files, such as `kernels.RBF`; None for a class that files may not name.
 
-    Known are the concrete modules and named tuples that are public in the package that defines them,
-    of this library and of `equinox.nn`.
+    Files may name concrete modules and named tuples that are public in the package that defines them, in
+    this library and in `equinox.nn`.
     """
     package, _, file = cls.__module__.rpartition(".")
     if not file.startswith("_"):
@@ -57,7 +57,7 @@ def name_of_class(cls: type) -> str | None:
 
 
 def class_of_name(name: Any) -> type | None:
-    """The class of such a name; None where there is none. Nothing is imported for it."""
+    """The class with this name in files, or None. Nothing is imported to find it."""
     if not isinstance(name, str):
         return None
     path, _, last = name.rpartition(".")
@@ -75,15 +75,15 @@ def _is_data(cls: type) -> bool:
 
 @cache
 def functions() -> dict[str, Callable]:
-    """Functions that are common in networks, by name."""
-    found = {f"jax.nn.{name}": getattr(jax.nn, name, None) for name in _ACTIVATIONS.split()}
-    found |= {f"jax.numpy.{name}": getattr(jnp, name, None) for name in _ELEMENTWISE.split()}
-    # what `eqx.nn.MLP` has after its last layer unless told otherwise
+    """Functions that are common in networks, by their names in files."""
+    by_name = {f"jax.nn.{name}": getattr(jax.nn, name, None) for name in _ACTIVATIONS.split()}
+    by_name |= {f"jax.numpy.{name}": getattr(jnp, name, None) for name in _ELEMENTWISE.split()}
+    # the default of `eqx.nn.MLP` after its last layer
     last = inspect.signature(eqx.nn.MLP.__init__).parameters["final_activation"].default
-    found["equinox.nn.identity"] = last
-    return {name: function for name, function in found.items() if callable(function)}
+    by_name["equinox.nn.identity"] = last
+    return {name: function for name, function in by_name.items() if callable(function)}
 
 
 def name_of_function(function: Any) -> str | None:
-    """The name of a known function; None for any other."""
-    return next((name for name, known in functions().items() if known is function), None)
+    """The name of a function in files, or None if it is not among `functions`."""
+    return next((name for name, value in functions().items() if value is function), None)
