@@ -35,6 +35,9 @@ from ._fit import Fit as Fit
 from ._fit import Stats as Stats
 from ._fit import fit as fit
 from ._machine import KernelMachine as KernelMachine
+from ._parameters import domain as domain
+from ._parameters import format_parameters as format_parameters
+from ._parameters import free_parameters as free_parameters
 from ._parameters import freeze as freeze
 from ._parameters import frozen as frozen
 from ._parameters import parameters as parameters

@@ -181,7 +181,12 @@ def matching(model, names) -> tuple[str, ...]:
 
 
 def domain(model, name: str) -> tuple[float, float]:
-    """The open interval of values that the parameter with this full name may take."""
+    """The open interval of values that a hyperparameter may take.
+
+    **Arguments:** `model`, a `KernelMachine`, kernel or loss; `name`, dotted as in `parameters`.
+
+    **Returns:** both ends, such as `(0.0, inf)` for a positive parameter.
+    """
     return _DOMAINS[_fields(model)[name][0]]
 
 
@@ -210,13 +215,23 @@ def parameters(model) -> dict[str, Float[Array, "..."]]:
 
 
 def free_parameters(model) -> dict[str, Float[Array, "..."]]:
-    """The `parameters` that are not frozen, in the order of the model's leaves."""
+    """The hyperparameters that are not frozen, in natural units and in the order of the model's leaves.
+
+    **Arguments:** `model`, a `KernelMachine`, kernel or loss.
+
+    **Returns:** a dictionary, as from `parameters`.
+    """
     fixed = frozen(model)
     return {name: value for name, value in parameters(model).items() if name not in fixed}
 
 
-def listed_parameters(model) -> list[str]:
-    """One readable line for each hyperparameter."""
+def format_parameters(model) -> list[str]:
+    """One line of text for each hyperparameter, such as `loss.C = 1. (frozen)`.
+
+    **Arguments:** `model`, a `KernelMachine`, kernel or loss.
+
+    **Returns:** the lines.
+    """
     fixed = frozen(model)
     lines = []
     for name, value in parameters(model).items():

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from .._fit import Fit, fit
 from .._machine import KernelMachine
-from .._parameters import listed_parameters, replace
+from .._parameters import format_parameters, replace
 from .._results import RESULTS, FitError
 from .._trees import member
 from ..criteria import AbstractCriterion
@@ -165,7 +165,7 @@ class Selection(eqx.Module):
                 f"{magnitudes[-1]:.3g}, at its peak {np.nanmax(magnitudes):.3g}"
             )
         lines = [f"{what} (start {self.best} of {len(codes)}: {counts})"]
-        lines += listed_parameters(self.model)
+        lines += format_parameters(self.model)
         return "\n".join(lines + [f"PROBLEM: {text}" for text in self.problems])
 
 

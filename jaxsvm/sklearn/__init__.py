@@ -1,4 +1,4 @@
-"""scikit-learn estimators that choose all their hyperparameters by themselves (extra `sklearn`).
+"""scikit-learn estimators that choose all their hyperparameters themselves (extra `sklearn`).
 
 ```python
 from jaxsvm.sklearn import BayesianSVC
@@ -8,11 +8,11 @@ classifier.predict_proba(x_new), classifier.relevance_
 ```
 """
 
-from ._files import described as described
-from ._files import load as load
-from ._files import rebuilt as rebuilt
-from ._files import save as save
-from ._gpc import MeanFieldGPC as MeanFieldGPC
-from ._lssvc import LSSVC as LSSVC
-from ._svc import BayesianSVC as BayesianSVC
-from ._svr import BayesianSVR as BayesianSVR
+from ._classifiers import LSSVC as LSSVC
+from ._classifiers import BayesianSVC as BayesianSVC
+from ._classifiers import MeanFieldGPC as MeanFieldGPC
+from ._regressor import BayesianSVR as BayesianSVR
+from ._saving import described as described
+from ._saving import load as load
+from ._saving import rebuilt as rebuilt
+from ._saving import save as save

@@ -1,4 +1,4 @@
-"""One machine for two classes that chooses its hyperparameters by itself: what the classifiers share."""
+"""A binary machine that chooses its own hyperparameters: the part that all classifiers share."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -6,51 +6,54 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import logit
+from scipy.special import expit, logit
 
-from .. import gp, kernels
-from .._fit import fit_gram, require_success
-from .._machine import KernelMachine
-from .._parameters import free_parameters, freeze, parameters, replace, unfreeze
-from ..approximations import AbstractApproximation, Exact, Nystrom
-from ..criteria import LaplaceEvidence, linear_response
-from ..evidence import Sampled, log_evidence
+from .. import (
+    Exact,
+    Fit,
+    KernelMachine,
+    Nystrom,
+    Selection,
+    fit,
+    free_parameters,
+    freeze,
+    gp,
+    log_evidence,
+    parameters,
+    replace,
+    sample,
+    select,
+    unfreeze,
+)
+from ..approximations import AbstractApproximation
+from ..criteria import AbstractObjective, LaplaceEvidence, linear_response
+from ..evidence import Sampled
 from ..gram import exact_gram
 from ..kernels import AbstractKernel
 from ..losses import Probit
 from ..optimizers import lbfgs
 from ..posteriors import AbstractPointEstimate, AbstractPosterior
 from ..runtime import jit
-from ..sampling import sample
-from ..selection import METHODS, Selection, select
+from ..selection import METHODS
 from ..selection.stopping import SmallChange, SmallGradient
-from ..solvers import Options
-from ._base import relevances
 from ._data import padded_points
-from ._searches import Searches
-from ._sigmoid import Sigmoid, fit_sigmoid, log_loss
+from ._estimator import KERNELS, Searches, one_lengthscale_each, relevances
 
-KERNELS = {
-    "rbf": kernels.RBF,
-    "matern12": kernels.Matern12,
-    "matern32": kernels.Matern32,
-    "matern52": kernels.Matern52,
-    "rational_quadratic": kernels.RationalQuadratic,
-}
 EVIDENCE, MEAN_FIELD = "evidence", "mean field"
 # inputs are standardized, and the latent function has margins of one
 _BOUNDS = {"lengthscale": (0.02, 100.0), "variance": (1e-3, 100.0), "C": (1e-3, 1e4)}
 _OPTIMIZER = lbfgs(max_move=0.5)
 _LAPLACE = LaplaceEvidence()
-_LEFT_OUT = gp.NaiveMeanField("log")
-# at a large C rounding errors of `K dual` exceed the library's own tolerance
-_OPTIONS = Options(tolerance=1e-6)
-_CERTAIN = 1e-15  # a probability that is not told from zero
-_RANK, _LANDMARKS = 40, 200  # of the kernel of the chains
+_LEAVE_ONE_OUT = gp.NaiveMeanField("log")
+_TOLERANCE = 1e-6  # of fits: at a large C, rounding errors of `K dual` exceed the default
+_SMALLEST_PROBABILITY = 1e-15
+_RANK, _LANDMARKS = 40, 200  # of the kernel matrix in sampling
+_SIGMOID_ITERATIONS = 100
+_SMALLEST_SLOPE = 1e-3  # for values with unit variance: the order of predictions is never reversed
 
 
 class Settings(NamedTuple):
-    """What the user said of the search; `ard` is True, False or "auto"."""
+    """The search that the user asked for; `ard` is True, False or "auto", `name` names checkpoints."""
 
     method: str
     kernel: str | AbstractKernel
@@ -59,12 +62,7 @@ class Settings(NamedTuple):
     max_iter: int
     tol: float
     searches: Searches
-    name: str = ""  # of the search
-
-    @property
-    def is_random(self) -> bool:
-        """Whether the method draws random numbers."""
-        return self.method == EVIDENCE
+    name: str = ""
 
 
 class Examples(NamedTuple):
@@ -75,15 +73,25 @@ class Examples(NamedTuple):
     weights: np.ndarray
 
 
-class Binary(NamedTuple):
-    """A tuned machine: what predicts, how its values become log odds, and where they come from.
+class Sigmoid(NamedTuple):
+    """Log odds `slope * f + intercept` of a latent value f."""
 
-    `sigmoid` maps the `decision` of a point estimate to log odds; a posterior has none, for it has a
-    `probability` itself. `score` compares machines for the same examples, in nats: the log loss of what
-    they predict of examples left out.
-    `evidence` is the log evidence, by sampling or by Laplace's approximation for the fit, and `relevance`
-    that of each input; None for a machine that has none. They are stored as numbers, so that displaying an
-    estimator computes nothing.
+    slope: float
+    intercept: float
+
+    def __call__(self, latent: np.ndarray) -> np.ndarray:
+        """The log odds of latent values."""
+        return self.slope * latent + self.intercept
+
+
+class Binary(NamedTuple):
+    """A tuned machine, with the search that tuned it.
+
+    `sigmoid` maps the `decision` of a point estimate to log odds; it is None for a posterior, which has a
+    `probability`. `score` compares machines for the same examples, in nats: the log loss of leave-one-out
+    predictions, or minus the log evidence. `evidence` is the log evidence (sampled, or Laplace's
+    approximation) and `relevance` has an entry for each input; either is None where it is not defined. They
+    are stored as numbers, so that displaying an estimator computes nothing.
     """
 
     predictive: AbstractPointEstimate | AbstractPosterior
@@ -95,175 +103,192 @@ class Binary(NamedTuple):
     relevance: np.ndarray | None
 
     def log_odds(self, x: np.ndarray) -> np.ndarray:
-        """The logarithm of `P(+1) / P(-1)` at points in the units of the machine."""
+        """`ln P(+1) / P(-1)` at points in the units of the machine."""
         points = padded_points(x)
         if self.sigmoid is not None:
             odds = self.sigmoid(np.asarray(self.predictive.decision(points)))
         else:
             p = np.asarray(self.predictive.probability(points))
-            odds = logit(np.clip(p, _CERTAIN, 1 - _CERTAIN))
+            odds = logit(np.clip(p, _SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY))
         return odds[: len(x)]
 
 
-def tune(settings: Settings, chosen: Examples, every: Examples, key: Any) -> Binary:
-    """Choose the hyperparameters on some of the examples, and fit the machine to all of them."""
-    inputs = chosen.x.shape[1]
+def tune(settings: Settings, subset: Examples, full: Examples, key: Any) -> Binary:
+    """Choose the hyperparameters on a subset of the examples, and fit the machine to all of them."""
+    inputs = full.x.shape[1]
     by_method = {EVIDENCE: _by_sampling, MEAN_FIELD: _by_mean_field}.get(settings.method, _by_fits)
-    kernel = initial_kernel(settings, inputs)
-    first = by_method(settings, kernel, chosen, every, key)
+    kernel = _initial_kernel(settings, inputs)
+    common = by_method(settings, kernel, subset, full, key)
     if settings.ard != "auto" or not isinstance(settings.kernel, str) or inputs == 1:
-        return first
+        return common
     if settings.searches.is_over:
-        return first
-    # one lengthscale each, from where the common one ended
-    found = first.search.model.kernel
-    widened = with_lengthscales(kernel, getattr(found, "left", found), inputs)
+        return common
+    # continue with separate lengthscales from the common one
+    tuned = common.search.model.kernel
+    kernel = _with_separate_lengthscales(getattr(tuned, "left", tuned), inputs)
     settings = settings._replace(name=f"{settings.name}, relevance")
-    second = by_method(settings, widened, chosen, every, key)
-    # each parameter that is fitted makes a score look better than it is, by about a nat (Akaike)
-    return second if second.score + inputs - 1 < first.score else first
+    separate = by_method(settings, kernel, subset, full, key)
+    # each fitted parameter improves the score by about one nat by chance alone (Akaike)
+    return separate if separate.score + inputs - 1 < common.score else common
 
 
-def initial_kernel(settings: Settings, inputs: int) -> AbstractKernel:
-    """The user's own kernel, or one of a known family whose correlations reach to typical neighbors."""
+def _initial_kernel(settings: Settings, inputs: int) -> AbstractKernel:
+    """The user's kernel, or one from `KERNELS` with a lengthscale of typical distances."""
     if isinstance(settings.kernel, AbstractKernel):
-        # made where double precision may have been off
+        # it may have been made in single precision
         return jax.tree.map(lambda leaf: leaf.astype(float), settings.kernel)
     shape = inputs if settings.ard is True else ()
     return KERNELS[settings.kernel](jnp.full(shape, np.sqrt(inputs)))
 
 
-def with_lengthscales(kernel: AbstractKernel, found: Any, inputs: int) -> AbstractKernel:
-    """The kernel that was found, with one lengthscale for each input, all as the one it had."""
-    length = jnp.full(inputs, found.lengthscale)
-    family: Any = type(kernel)
-    wide = family(length)
-    names = [name for name in parameters(wide) if name != "lengthscale"]
-    values = parameters(found)
-    return replace(wide, {name: values[name] for name in names})
+def _with_separate_lengthscales(kernel: Any, inputs: int) -> AbstractKernel:
+    """The same kernel with its common lengthscale repeated for each input, all parameters free."""
+    separate = type(kernel)(jnp.full(inputs, kernel.lengthscale))
+    values = parameters(kernel)
+    names = [name for name in parameters(separate) if name != "lengthscale"]
+    return replace(separate, {name: values[name] for name in names})
 
 
-def one_lengthscale_each(model: KernelMachine, inputs: int) -> KernelMachine:
-    """The same machine, all parameters free, with a common lengthscale repeated for each input.
-
-    So machines with a common lengthscale are fitted by the program of those with one for each input.
-    """
-
-    def repeated(path, leaf):
-        common = getattr(path[-1], "name", "") == "log_lengthscale" and np.ndim(leaf) == 0
-        return jnp.asarray(np.full(inputs, leaf)) if common else leaf
-
-    return jax.tree_util.tree_map_with_path(repeated, unfreeze(model))
-
-
-@jit
-def _fit_and_leave_out(model: KernelMachine, x, y, weights):
-    gram = exact_gram(model.kernel, x)
-    fitted = fit_gram(model, gram, x, y, weights, options=_OPTIONS)
-    evidence = None if model.offset else -_LAPLACE.score(gram, fitted)
-    return fitted, linear_response(gram, fitted), evidence
-
-
-def _for_fits(settings: Settings, model: KernelMachine, every: Examples) -> KernelMachine:
-    if isinstance(settings.kernel, str):
-        return one_lengthscale_each(model, every.x.shape[1])
-    return unfreeze(model)  # the inputs of a user's kernel are not always those of the examples
-
-
-def _by_fits(settings: Settings, kernel, chosen: Examples, every: Examples, key) -> Binary:
+def _by_fits(settings: Settings, kernel, subset: Examples, full: Examples, key) -> Binary:
     """Minimize a criterion of fits; a sigmoid of leave-one-out values gives the log odds."""
     method = METHODS[settings.method]
     model = method.machine(kernel)
     if method.offset and isinstance(settings.kernel, str):
-        model = freeze(model, "kernel.variance")  # C does the same
+        model = freeze(model, "kernel.variance")  # C has the same effect
     lengthscale = "kernel.lengthscale" if method.offset else "kernel.left.lengthscale"
-    search = _select(settings, model, chosen, method.criterion(lengthscale), key)
-    machine = _for_fits(settings, search.model, every)
-    fitted, left_out, evidence = _fit_and_leave_out(machine, *map(jnp.asarray, every))
-    fitted = require_success(dataclasses.replace(fitted, model=search.model))
+    search = _minimize(settings, model, subset, method.criterion(lengthscale), key)
+    machine = _free_machine(settings, search.model, full)
+    fitted = fit(machine, full.x, full.y, weights=full.weights, tolerance=_TOLERANCE)
+    left_out, evidence = _leave_one_out(fitted)
+    fitted = dataclasses.replace(fitted, model=search.model)
     left_out = np.asarray(left_out)
-    sigmoid = fit_sigmoid(left_out, every.y, every.weights)
-    score = log_loss(sigmoid(left_out), every.y, every.weights)
+    sigmoid = fit_sigmoid(left_out, full.y, full.weights)
+    score = float(full.weights @ np.logaddexp(0, -full.y * sigmoid(left_out)))
     evidence = None if evidence is None else float(evidence)
-    relevance = relevances(search.model, every.x.shape[1])
+    relevance = relevances(search.model, full.x.shape[1])
     return Binary(fitted, sigmoid, search, float(search.value), evidence, score, relevance)
 
 
-def _by_mean_field(settings: Settings, kernel, chosen: Examples, every: Examples, key) -> Binary:
-    """Minimize the log loss of naive mean field theory's leave-one-out; its posterior predicts."""
+def _by_mean_field(settings: Settings, kernel, subset: Examples, full: Examples, key) -> Binary:
+    """Minimize the leave-one-out log loss of naive mean field theory, whose posterior predicts."""
     model = freeze(KernelMachine(kernel + 0.1, Probit()), "loss")
-    search = _select(settings, model, chosen, _LEFT_OUT, key)
-    machine = _for_fits(settings, search.model, every)
-    posterior = gp.mean_field(machine, *every[:2], weights=every.weights)
+    search = _minimize(settings, model, subset, _LEAVE_ONE_OUT, key)
+    machine = _free_machine(settings, search.model, full)
+    posterior = gp.mean_field(machine, full.x, full.y, weights=full.weights)
     posterior = dataclasses.replace(posterior, model=search.model)
     value = float(search.value)
-    score, relevance = value * every.weights.sum(), relevances(search.model, every.x.shape[1])
+    score, relevance = value * full.weights.sum(), relevances(search.model, full.x.shape[1])
     return Binary(posterior, None, search, value, None, score, relevance)
 
 
-def _by_sampling(settings: Settings, kernel, chosen: Examples, every: Examples, key) -> Binary:
-    """Ascend the exact evidence, then draw from the posterior, whose probabilities are the answer."""
-    climb_key, sample_key, value_key = jax.random.split(key, 3)
-    model = METHODS["laplace"].machine(kernel)
-    climb = _ascend(settings, model, chosen, climb_key)
+def _by_sampling(settings: Settings, kernel, subset: Examples, full: Examples, key) -> Binary:
+    """Ascend the exact evidence, then sample the posterior, which predicts."""
+    search_key, sample_key, value_key = jax.random.split(key, 3)
+    size = len(subset.y)
+    objective = Sampled(Nystrom(min(_RANK, size), min(_LANDMARKS, size)))
+    search = _search(settings, METHODS["laplace"].machine(kernel), subset, objective, search_key)
     approximation: AbstractApproximation = Exact()
-    if len(every.y) > _LANDMARKS:
+    if len(full.y) > _LANDMARKS:
         approximation = Nystrom(_LANDMARKS // 2, _LANDMARKS)
-    common: dict[str, Any] = {
+    options: dict[str, Any] = {
         "approximation": approximation,
         "progress": settings.searches.verbose,
     }
-    posterior = sample(climb.model, *every[:2], weights=every.weights, key=sample_key, **common)
+    posterior = sample(
+        search.model, full.x, full.y, weights=full.weights, key=sample_key, **options
+    )
     evidence = log_evidence(
-        climb.model, *chosen[:2], weights=chosen.weights, key=value_key, **common
+        search.model, subset.x, subset.y, weights=subset.weights, key=value_key, **options
     )
     value = float(evidence.value)
-    relevance = relevances(climb.model, every.x.shape[1])
-    return Binary(posterior, None, climb, -value, value, -value, relevance)
+    relevance = relevances(search.model, full.x.shape[1])
+    return Binary(posterior, None, search, -value, value, -value, relevance)
 
 
-def _ascend(settings: Settings, model, chosen: Examples, key) -> Selection:
-    count = len(chosen.y)
-    approximation = Nystrom(min(_RANK, count), min(_LANDMARKS, count))
+def _minimize(settings: Settings, model, subset: Examples, criterion, key) -> Selection:
+    stop = (SmallGradient(settings.tol), SmallChange())
+    return _search(settings, model, subset, criterion, key, optimizer=_OPTIMIZER, stop=stop)
+
+
+def _search(
+    settings: Settings, model, subset: Examples, objective: AbstractObjective, key, **options
+) -> Selection:
     return select(
         model,
-        *chosen[:2],
-        Sampled(approximation),
-        weights=chosen.weights,
+        subset.x,
+        subset.y,
+        objective,
+        weights=subset.weights,
         restarts=settings.restarts,
         starts=0.5,
         key=key,
-        bounds=bounds(model),
+        bounds=_bounds(model),
         max_steps=settings.max_iter,
+        **options,
         **settings.searches.options(settings.name),
     )
 
 
-def _select(settings: Settings, model, chosen: Examples, criterion, key) -> Selection:
-    return select(
-        model,
-        *chosen[:2],
-        criterion,
-        weights=chosen.weights,
-        optimizer=_OPTIMIZER,
-        stop=(SmallGradient(settings.tol), SmallChange()),
-        restarts=settings.restarts,
-        starts=0.5,
-        key=key,
-        bounds=bounds(model),
-        max_steps=settings.max_iter,
-        **settings.searches.options(settings.name),
-    )
+def _bounds(model: KernelMachine) -> dict[str, tuple[float, float]]:
+    """Wide bounds for the parameters that have one of the usual names and start inside.
 
-
-def bounds(model: KernelMachine) -> dict[str, tuple[float, float]]:
-    """Wide ones, of those parameters that go by the usual names and begin inside.
-
-    Amplitudes need one: the Laplace evidence of a huge one is wrong, and the best.
+    Amplitudes need them: the Laplace evidence of a huge amplitude is wrong, and the largest.
     """
-    found = {}
+    bounds = {}
     for name, value in free_parameters(model).items():
         low, high = _BOUNDS.get(name.rsplit(".")[-1], (np.inf, -np.inf))
         if np.all((np.asarray(value) >= low) & (np.asarray(value) <= high)):
-            found[name] = (low, high)
-    return found
+            bounds[name] = (low, high)
+    return bounds
+
+
+def _free_machine(settings: Settings, model: KernelMachine, full: Examples) -> KernelMachine:
+    """The machine in the form in which it is fitted, so that fits share one program."""
+    if isinstance(settings.kernel, str):
+        return one_lengthscale_each(model, full.x.shape[1])
+    return unfreeze(model)  # a user's kernel may have lengthscales for other than the inputs
+
+
+@jit
+def _leave_one_out(fitted: Fit):
+    """Leave-one-out values, and Laplace's approximation of the log evidence if it is defined."""
+    gram = exact_gram(fitted.model.kernel, fitted.x)
+    evidence = None if fitted.model.offset else -_LAPLACE.score(gram, fitted)
+    return linear_response(gram, fitted), evidence
+
+
+def fit_sigmoid(left_out: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Sigmoid:
+    """The sigmoid with the largest likelihood of the labels, given leave-one-out latent values.
+
+    Platt, "Probabilistic outputs for support vector machines", 1999, with his regularized targets
+    `(N+ + 1) / (N+ + 2)` and `1 / (N- + 2)`; his values come from cross-validation, these from leave-one-out,
+    which needs no further fit. Newton's method on a convex function of two numbers.
+    """
+    positive, negative = weights[y > 0].sum(), weights[y < 0].sum()
+    targets = np.where(y > 0, (positive + 1) / (positive + 2), 1 / (negative + 2))
+    total = weights.sum()
+    center = weights @ left_out / total
+    unit = np.sqrt(weights @ (left_out - center) ** 2 / total)
+    unit = unit if unit > 0 else 1.0
+    design = np.column_stack([(left_out - center) / unit, np.ones_like(left_out)])
+
+    def objective(coefficients):
+        odds = design @ coefficients
+        return weights @ (np.logaddexp(0, odds) - targets * odds)
+
+    coefficients = np.array([0.0, np.log((positive + 1) / (negative + 1))])
+    for _ in range(_SIGMOID_ITERATIONS):
+        p = expit(design @ coefficients)
+        gradient = design.T @ (weights * (p - targets))
+        curvature = (design * (weights * p * (1 - p))[:, None]).T @ design
+        step = np.linalg.solve(curvature + 1e-12 * total * np.eye(2), gradient)
+        size = 1.0
+        while size > 1e-10 and objective(coefficients - size * step) > objective(coefficients):
+            size /= 2
+        coefficients = coefficients - size * step
+        if np.max(np.abs(size * step)) < 1e-10:
+            break
+    slope, intercept = coefficients
+    if slope < _SMALLEST_SLOPE:
+        slope, intercept = _SMALLEST_SLOPE, np.log((positive + 1) / (negative + 1))
+    return Sigmoid(float(slope / unit), float(intercept - slope * center / unit))

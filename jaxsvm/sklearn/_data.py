@@ -1,4 +1,4 @@
-"""Data on their way into a machine: standardized, in sizes that repeat, not too many."""
+"""Preparation of data for a machine: standardization, padding to few sizes, random subsets."""
 
 import warnings
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ _STEP = 32
 
 
 def as_numpy(tree: Any) -> Any:
-    """The same structure with NumPy's arrays: they keep double precision where JAX's mode is single."""
+    """The same structure with NumPy arrays, which keep double precision when JAX runs in single."""
 
     def convert(leaf):
         numeric = isinstance(leaf, jax.Array) and not jnp.issubdtype(
@@ -25,7 +25,7 @@ def as_numpy(tree: Any) -> Any:
 
 
 class Scaling(NamedTuple):
-    """Inputs become `(x - center) / scale`."""
+    """The map `(x - center) / scale` of the inputs."""
 
     center: np.ndarray
     scale: np.ndarray
@@ -42,43 +42,48 @@ def scaling(x: np.ndarray, weights: np.ndarray, standardize: bool) -> Scaling:
         return Scaling(np.zeros(inputs), np.ones(inputs))
     center, deviations = mean_and_deviation(x, weights)
     constant = is_rounding(center, deviations)
-    for place in np.flatnonzero(constant & (deviations > 0)):
+    for i in np.flatnonzero(constant & (deviations > 0)):
         warnings.warn(
-            f"input {place} differs by no more than rounding, with a standard deviation of "
-            f"{deviations[place]:.3g} around {center[place]:.6g}, and counts as constant: subtract a common "
-            "number before it is rounded, or leave it out",
+            f"input {i} varies only by rounding error (mean {center[i]:.6g}, standard deviation "
+            f"{deviations[i]:.3g}) and is treated as constant: subtract a common offset before the values "
+            "are rounded, or drop the input",
             stacklevel=4,
         )
     return Scaling(center, np.where(constant, 1.0, deviations))
 
 
 def rounded_up(count: int) -> int:
-    """The next of few sizes, at most an eighth larger from 256 on: each size is compiled for once."""
+    """The next larger padded size, at most an eighth larger from 256 on; each size is compiled once."""
     step = max(_STEP, 2 ** int(np.log2(max(count, 1))) // 8)
     return -(-count // step) * step
 
 
 def padded(x: np.ndarray, y: np.ndarray, weights: np.ndarray):
-    """The examples and some that do not count: repetitions of the first, with a weight of zero."""
+    """The examples, padded with copies of the first that have weight zero."""
     missing = rounded_up(len(y)) - len(y)
     x, y = (np.concatenate([part, np.repeat(part[:1], missing, axis=0)]) for part in (x, y))
     return x, y, np.concatenate([weights, np.zeros(missing)])
 
 
 def padded_points(x: np.ndarray) -> np.ndarray:
-    """Points to predict, with repetitions of the first behind them."""
+    """Points to predict, padded with copies of the first."""
     return np.concatenate([x, np.repeat(x[:1], rounded_up(len(x)) - len(x), axis=0)])
 
 
-def subset(y: np.ndarray, most: int, classes: bool, random: np.random.RandomState) -> np.ndarray:
-    """The places of at most so many examples, drawn at random; of each class its share, at least two."""
-    if len(y) <= most:
+def random_subset(
+    y: np.ndarray, size: int, random: np.random.RandomState, *, stratify: bool
+) -> np.ndarray:
+    """The indices of at most `size` random examples.
+
+    With `stratify`, each class of `y` keeps its share, and at least two examples.
+    """
+    if len(y) <= size:
         return np.arange(len(y))
-    if not classes:
-        return np.sort(random.choice(len(y), most, replace=False))
-    places = []
+    if not stratify:
+        return np.sort(random.choice(len(y), size, replace=False))
+    indices = []
     for label in np.unique(y):
-        own = np.flatnonzero(y == label)
-        count = min(len(own), max(2, round(most * len(own) / len(y))))
-        places.append(random.choice(own, count, replace=False))
-    return np.sort(np.concatenate(places))
+        members = np.flatnonzero(y == label)
+        count = min(len(members), max(2, round(size * len(members) / len(y))))
+        indices.append(random.choice(members, count, replace=False))
+    return np.sort(np.concatenate(indices))

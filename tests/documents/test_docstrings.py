@@ -2,10 +2,10 @@
 
 The rules. Whatever can be reached by public names has a summary. Functions and methods name each of their
 parameters under **Arguments:** and say under **Returns:** what comes back; a method that fills in one of its
-parents' may leave both to the parent. A class names what its constructor takes, be it arguments or fields,
-or says that they are as for another class.
-Kernels, losses and criteria have a formula or the number of an equation. Main entry points have an example;
-all examples run one after the other, as in one session, which begins with that of `KernelMachine`.
+parents' may leave both to the parent. `jaxsvm.sklearn` has NumPy's sections in their place.
+A class names what its constructor takes, be it arguments or fields, or says that they are as for another
+class. Kernels, losses and criteria have a formula or the number of an equation. Main entry points have an
+example; all examples run one after the other, as in one session, which begins with that of `KernelMachine`.
 """
 
 import doctest
@@ -95,13 +95,25 @@ def assert_complete(text, function, name, returns):
     """All parameters are named, and what is returned is said, unless that is None."""
     signature = inspect.signature(function)
     taken = [p for p in signature.parameters if p not in ("self", "cls") and not p.startswith("_")]
-    arguments = text.partition("**Arguments:**")[2]
+    numpy_style = name.startswith("jaxsvm.sklearn.")
+    headings = (_underlined("Parameters"), _underlined("Returns"))
+    heading, returned = headings if numpy_style else ("**Arguments:**", "**Returns:**")
+    arguments = text.partition(heading)[2]
     if taken:
-        assert arguments, f"{name} has no **Arguments:**"
-    missing = [p for p in taken if f"`{p}`" not in arguments]
+        assert arguments, f"{name} has no {heading}"
+    missing = [p for p in taken if not is_described(p, arguments)]
     assert not missing, f"{name} does not say what {missing} are"
     if returns is not None:
-        assert taken == [] or "**Returns:**" in text, f"{name} has no **Returns:**"
+        assert taken == [] or returned in text, f"{name} has no {returned}"
+
+
+def _underlined(heading):
+    return f"{heading}\n{'-' * len(heading)}\n"
+
+
+def is_described(parameter, text):
+    """Whether a text describes a parameter, as `parameter` or in NumPy's style."""
+    return f"`{parameter}`" in text or re.search(rf"^\s*{parameter} : ", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("module", public_modules(), ids=lambda module: module.__name__)
@@ -129,7 +141,7 @@ def test_classes(name):
     for other in re.findall(r"as for `(\w+)`", text):  # what is said there is not said again
         text += next(c.__doc__ for c in CLASSES.values() if c.__name__ == other)
     taken = [p for p in inspect.signature(cls).parameters if not p.startswith("_")]
-    missing = [p for p in taken if f"`{p}`" not in text]
+    missing = [p for p in taken if not is_described(p, text)]
     assert not missing, f"{name} does not say what {missing} are"
 
 

@@ -19,8 +19,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import jaxsvm as jsvm
 from jaxsvm.sklearn import LSSVC, BayesianSVC, BayesianSVR, MeanFieldGPC, load, save
+from jaxsvm.sklearn._binary import fit_sigmoid
 from jaxsvm.sklearn._data import padded, rounded_up, scaling
-from jaxsvm.sklearn._sigmoid import fit_sigmoid
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(60, 3)) * [1, 10, 100] + [5, 0, -3]
@@ -29,9 +29,9 @@ Y = np.where(F + 0.5 * RANDOM.normal(size=60) > 0, "good", "bad")
 TARGET = 1000 + 50 * (np.sin(F) + 0.1 * RANDOM.normal(size=60))
 QUICK = {"ard": False}
 
-# Why a check may fail. Leaving out a row of weight two leaves out all of it; of two equal rows, leaving out
-# one keeps the other. So what is chosen by leave-one-out differs, and should. What is chosen by the
-# evidence does not differ, so there is no excuse for BayesianSVR.
+# Why a check may fail. Leave-one-out removes a row of weight two completely, but only one of two equal rows.
+# So hyperparameters chosen by leave-one-out should differ. Those chosen by the evidence should not, so
+# BayesianSVR must pass.
 _EQUIVALENCE = "check_sample_weight_equivalence_on_dense_data"
 LEAVES_OUT = {
     "LSSVC": {_EQUIVALENCE: "the leave-one-out squared error of weights is not that of copies"},
@@ -185,7 +185,7 @@ def test_a_regression_with_another_kernel(regressor):
         BayesianSVR(kernel="foo").fit(X, TARGET)
 
 
-def test_a_kernel_of_ones_own():
+def test_a_user_defined_kernel():
     kernel = 2.0 * jsvm.kernels.Matern32(1.5) + jsvm.kernels.Linear()
     found = LSSVC(kernel=kernel).fit(X, Y)
     assert found.score(X, Y) > 0.8
@@ -229,7 +229,7 @@ def test_files_and_pickles_predict_bit_for_bit_the_same(double, classifier, regr
         ):
             jsvm.load(tmp_path / "estimator")
     jsvm.save(tmp_path / "kernel", jsvm.kernels.RBF())
-    with pytest.raises(jsvm.persistence.FileError, match="something else than an estimator"):
+    with pytest.raises(jsvm.persistence.FileError, match="does not hold an estimator"):
         load(tmp_path / "kernel")
     with pytest.raises(TypeError, match="must be one of `jaxsvm"):
         save(tmp_path / "other", StandardScaler())
@@ -256,7 +256,7 @@ def test_regression_has_error_bars(regressor):
     )
 
 
-def test_regression_does_not_care_for_units(regressor):
+def test_regression_does_not_depend_on_units(regressor):
     other = BayesianSVR(ard=False, restarts=1).fit(X, 1e6 + 1e-3 * TARGET)
     np.testing.assert_allclose(
         (other.predict(X) - 1e6) * 1e3, regressor.predict(X), rtol=1e-4, atol=0.05
@@ -265,7 +265,7 @@ def test_regression_does_not_care_for_units(regressor):
 
 def test_the_evidence_by_sampling(tmp_path):
     found = BayesianSVC("evidence", max_iter=2, random_state=0, **QUICK)
-    with pytest.warns(ConvergenceWarning, match="ended by `max_iter=2`"):
+    with pytest.warns(ConvergenceWarning, match="stopped at `max_iter=2` before it converged"):
         found.fit(X, Y)
     assert found.score(X, Y) > 0.8 and np.isfinite(found.evidence_)
     p = found.predict_proba(X)
@@ -291,12 +291,12 @@ def test_an_interrupted_fit_continues(tmp_path, monkeypatch):
 
 
 def test_time_ends_a_fit():
-    with pytest.warns(ConvergenceWarning, match="was ended by `seconds=0` before it had settled"):
+    with pytest.warns(ConvergenceWarning, match="stopped at `seconds=0` before it converged"):
         found = BayesianSVR(restarts=1, seconds=0, tol=1e-12).fit(X, TARGET)
     assert found.n_iter_ == 10 and found.score(X, TARGET) > 0
 
 
-def test_errors_in_words(classifier, tmp_path, monkeypatch):
+def test_invalid_parameters_are_reported(classifier, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for settings_, words in (
         ({"kernel": "rbff"}, "`kernel` must be one of rbf"),
@@ -311,7 +311,7 @@ def test_errors_in_words(classifier, tmp_path, monkeypatch):
     ):
         with pytest.raises(ValueError, match=words):
             LSSVC(**settings_).fit(X, Y)
-    with pytest.raises(TypeError, match="not a int"):
+    with pytest.raises(TypeError, match="not of type int"):
         LSSVC(kernel=3).fit(X, Y)
     with pytest.raises(TypeError, match="`checkpoint` must be the path of a folder, not 3"):
         LSSVC(checkpoint=3).fit(X, Y)
@@ -325,13 +325,13 @@ def test_errors_in_words(classifier, tmp_path, monkeypatch):
         BayesianSVR().fit(X, np.ones(60))
     with pytest.raises(ValueError, match="`sample_weight` of zero"):
         LSSVC().fit(X, Y, sample_weight=(Y == "good").astype(float))
-    with pytest.raises(ValueError, match="random part of at most 20000"):
+    with pytest.raises(ValueError, match="random subset of at most 20000 examples"):
         LSSVC().fit(np.zeros((20_001, 1)), np.arange(20_001) % 2)
     with pytest.raises(NotFittedError):
         LSSVC().predict(X)
 
 
-def test_many_examples_are_chosen_by_some():
+def test_the_search_uses_a_subset_of_many_examples():
     x = RANDOM.normal(size=(150, 3))
     y = np.sign(x[:, 0] + 0.3 * RANDOM.normal(size=150))
     found = LSSVC(max_examples=60, random_state=1, **QUICK).fit(x, y)
@@ -340,7 +340,7 @@ def test_many_examples_are_chosen_by_some():
 
 
 @pytest.mark.parametrize("kind", [LSSVC, BayesianSVC, MeanFieldGPC, BayesianSVR])
-def test_any_data_is_fitted_or_refused_in_words(kind):
+def test_any_data_is_fitted_or_refused_with_a_message(kind):
     fitted = []
     rare = [0.0, 1.0, -1.0, 1e-8, 1e8, 3.5, -2.0]
 
@@ -375,7 +375,7 @@ def test_any_data_is_fitted_or_refused_in_words(kind):
 
 @pytest.mark.parametrize("kind", [LSSVC, BayesianSVC, MeanFieldGPC, BayesianSVR])
 def test_looking_at_an_estimator_computes_nothing(kind):
-    """Its arrays are NumPy's, so any computation would have to hand one to JAX, which is forbidden here."""
+    """Its arrays are NumPy arrays. A computation would transfer them to JAX, which is forbidden here."""
     target = TARGET if kind is BayesianSVR else Y
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

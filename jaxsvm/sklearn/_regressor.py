@@ -1,0 +1,302 @@
+"""Support vector regression with error bars and no hyperparameters to set."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from .. import (
+    KernelMachine,
+    LaplacePosterior,
+    Selection,
+    fit,
+    free_parameters,
+    freeze,
+    frozen,
+    laplace,
+    parameters,
+    regression,
+    select,
+)
+from ..criteria import LaplaceEvidence, linear_response
+from ..gram import exact_gram
+from ..kernels import AbstractKernel, Constant
+from ..losses import Quadratic
+from ..optimizers import lbfgs
+from ..regression import center_and_scale
+from ..runtime import jit
+from ..selection.stopping import SmallChange, SmallGradient
+from ._data import as_numpy, padded, padded_points, random_subset
+from ._estimator import (
+    KERNELS,
+    AbstractEstimator,
+    Searches,
+    documented,
+    one_lengthscale_each,
+    relevances,
+    require_relevance,
+)
+
+_LOSSES = ("soft", "quadratic")
+_EVIDENCE = LaplaceEvidence()
+_OPTIMIZER = lbfgs(window=5)  # as in `regression.adapt`: it passes jumps of the evidence
+# Inputs and targets are standardized. With repeated rows, or targets without noise, the evidence grows
+# without limit as the noise vanishes, until factorizations fail.
+_BOUNDS = {
+    "loss.C": (1e-4, 1e4),
+    "loss.epsilon": (1e-4, 10.0),
+    "loss.noise_variance": (1e-8, 1e2),
+    "kernel.left.lengthscale": (1e-2, 1e3),
+}
+
+
+class Regression(NamedTuple):
+    """A tuned machine: its posterior, and the search that tuned it.
+
+    `score` compares machines for the same examples, in nats: n times the logarithm of the mean absolute
+    leave-one-out error, which is minus the log likelihood of Laplacian noise of that width.
+    `noise_deviation` is the standard deviation of the noise in standardized targets; `relevance` has an
+    entry for each input.
+    """
+
+    posterior: LaplacePosterior
+    search: Selection
+    score: float
+    noise_deviation: float
+    relevance: np.ndarray | None
+
+
+@documented
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
+class BayesianSVR(RegressorMixin, AbstractEstimator):
+    """Support vector regression with error bars that chooses all its hyperparameters itself.
+
+    Inputs and targets are standardized. C, epsilon, the variance of the offset and all lengthscales maximize
+    the evidence: [CKO04], as in `jaxsvm.regression.adapt`. Standard deviations and intervals combine the
+    noise of the loss with the uncertainty of the function. The standard deviation of the noise is at least
+    about 1e-4 of that of the targets: without this bound, the evidence of noise-free targets has no maximum.
+
+    Parameters
+    ----------
+    loss : {"soft", "quadratic"}, default="soft"
+        "soft" is the soft insensitive loss, whose noise has long tails and whose solution is sparse;
+        "quadratic" is Gaussian process regression.
+    kernel : str, default="rbf"
+        "rbf", as in the paper, "matern12", "matern32", "matern52" or "rational_quadratic".
+    restarts : int, default=2
+        How many of the paper's four starts to use.
+    {parameters}
+
+    Attributes
+    ----------
+    model_, posterior_, relevance_, evidence_, noise_std_, history_
+        See the properties below.
+    scaling_ : tuple
+        The `center` and `scale` of the inputs.
+    target_center_, target_scale_ : float
+        Targets are standardized to `(y - target_center_) / target_scale_`.
+    n_iter_ : int
+        The largest number of steps of a search.
+    n_features_in_, feature_names_in_
+        As in all estimators of scikit-learn.
+    """
+
+    loss: str = "soft"
+    kernel: str = "rbf"
+    restarts: int = 2
+    max_iter: int = 100
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None):
+        """Choose all hyperparameters and fit the machine.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The inputs.
+        y : array-like of shape (n_samples,)
+            The targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the examples. A weight of two is the same as a repeated row.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        searches = self._start_searches()
+        x, y = self._validate_examples(X, y, y_numeric=True)
+        x, y, weights = self._with_positive_weight(x, np.asarray(y, float), sample_weight)
+        center, scale = center_and_scale(y, weights)
+        self.target_center_, self.target_scale_ = center, scale
+        self.scaling_ = self._fit_scaling(x, weights)
+        full = padded(self.scaling_(x), (y - center) / scale, weights)
+        indices = random_subset(y, self.max_examples, self._random(), stratify=False)
+        subset = padded(full[0][indices], full[1][indices], weights[indices])
+        with jax.enable_x64(True):
+            ards = (False, True) if self.ard == "auto" and x.shape[1] > 1 else (self.ard is True,)
+            tuned = [self._tune(ard, subset, full, searches) for ard in ards]
+            # each fitted lengthscale improves the score by about one nat by chance alone (Akaike)
+            costs = [one.score + ard * x.shape[1] for one, ard in zip(tuned, ards, strict=True)]
+        self.regression_: Regression = as_numpy(tuned[int(np.argmin(costs))])
+        self._conclude([self.regression_.search])
+        return self
+
+    def predict(self, X: Any, return_std: bool = False):
+        """The expected targets.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The points.
+        return_std : bool, default=False
+            Whether to return standard deviations too.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), or a tuple of two
+            The means; with `return_std` also the standard deviations of new targets, noise included.
+        """
+        mean, deviation = self._moments(X, self._fitted().posterior.target)
+        return (mean, deviation) if return_std else mean
+
+    def predict_function(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The function behind the targets, without their noise.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The points.
+
+        Returns
+        -------
+        tuple of two ndarrays of shape (n_samples,)
+            The means and the standard deviations.
+        """
+        return self._moments(X, self._fitted().posterior.latent)
+
+    def predict_interval(self, X: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """The central interval that holds a new target with a given probability.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The points.
+        level : float, default=0.95
+            The probability.
+
+        Returns
+        -------
+        tuple of two ndarrays of shape (n_samples,)
+            The lower and the upper ends.
+        """
+        points, count = self._standardized(X)
+        with jax.enable_x64(True):
+            ends = self._fitted().posterior.interval(points, level)
+        low, high = (self._in_units(np.asarray(end)[:count]) for end in ends)
+        return low, high
+
+    @property
+    def model_(self):
+        """The tuned `KernelMachine`, for standardized inputs and targets."""
+        return self._fitted().search.model
+
+    @property
+    def posterior_(self) -> LaplacePosterior:
+        """The Laplace posterior, for standardized inputs and targets."""
+        return self._fitted().posterior
+
+    @property
+    def evidence_(self) -> float:
+        """Laplace's approximation of the log evidence, in nats, for the targets used in the search."""
+        search = self._fitted().search
+        total = float(np.sum(np.asarray(search.weights)))
+        return -float(search.value) - total * np.log(self.target_scale_)
+
+    @property
+    def noise_std_(self) -> float:
+        """The standard deviation of the noise, in units of the targets."""
+        return self.target_scale_ * self._fitted().noise_deviation
+
+    @property
+    def history_(self):
+        """The steps of the search, as a `jaxsvm.History`."""
+        return self._fitted().search.history
+
+    @property
+    def relevance_(self) -> np.ndarray:
+        """`1 / lengthscale^2` of each input, normalized so that the largest is 1."""
+        return require_relevance(self._fitted().relevance)
+
+    def _check_parameters(self) -> None:
+        if self.loss not in _LOSSES:
+            raise ValueError(f"`loss` must be one of {', '.join(_LOSSES)}, not {self.loss!r}")
+        if not isinstance(self.kernel, str) or self.kernel not in KERNELS:
+            raise ValueError(f"`kernel` must be one of {', '.join(KERNELS)}, not {self.kernel!r}")
+        self._check_shared_parameters()
+
+    def _tune(self, ard: bool, subset, full, searches: Searches) -> Regression:
+        x, y, weights = subset
+        inputs = x.shape[1]
+        loss = Quadratic(0.1) if self.loss == "quadratic" else None
+        initial = regression.machine(x, y, ard=ard, weights=weights, loss=loss)
+        starts = [
+            _with_family(KERNELS[self.kernel], start)
+            for start in regression.starts(initial, inputs)
+        ][: self.restarts]
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
+        bounds = {name: _BOUNDS[name] for name in free_parameters(starts[0]) if name in _BOUNDS}
+
+        search = select(
+            starts[0], x, y, _EVIDENCE, weights=weights, optimizer=_OPTIMIZER,
+            stop=(SmallGradient(self.tol), SmallChange(1e-6, patience=20)), starts=stacked,
+            restarts=len(starts), bounds=bounds, max_steps=self.max_iter,
+            **searches.options("relevance" if ard else "common lengthscale"),
+        )  # fmt: skip
+        x, y, weights = full
+        fitted = fit(one_lengthscale_each(search.model, inputs), x, y, weights=weights)
+        left_out = np.asarray(_leave_one_out(fitted))
+        fitted = dataclasses.replace(fitted, model=search.model)
+        total = weights.sum()
+        score = total * np.log(weights @ np.abs(y - left_out) / total)
+        tuned_loss: Any = search.model.loss
+        deviation = float(tuned_loss.noise_variance) ** 0.5
+        relevance = relevances(search.model, inputs)
+        return Regression(laplace(fitted), search, float(score), deviation, relevance)
+
+    def _fitted(self) -> Regression:
+        check_is_fitted(self)
+        return self.regression_
+
+    def _standardized(self, X) -> tuple[np.ndarray, int]:
+        check_is_fitted(self)
+        points = self.scaling_(self._validate_points(X))
+        return padded_points(points), len(points)
+
+    def _moments(self, X, predict: Any) -> tuple[np.ndarray, np.ndarray]:
+        points, count = self._standardized(X)
+        with jax.enable_x64(True):
+            mean, deviation = predict(points)
+        mean, deviation = (np.asarray(part)[:count] for part in (mean, deviation))
+        return self._in_units(mean), self.target_scale_ * deviation
+
+    def _in_units(self, targets: np.ndarray) -> np.ndarray:
+        return self.target_center_ + self.target_scale_ * targets
+
+
+def _with_family(family: Any, model: KernelMachine) -> KernelMachine:
+    """The paper's model with a kernel of another family instead of its RBF."""
+    values: dict[str, Any] = parameters(model)
+    kernel: AbstractKernel = family(
+        values["kernel.left.lengthscale"], values["kernel.left.variance"]
+    )
+    changed = KernelMachine(kernel + Constant(values["kernel.right.variance"]), model.loss)
+    return freeze(changed, *(name for name in frozen(model) if name.startswith("kernel")))
+
+
+@jit
+def _leave_one_out(fitted):
+    return linear_response(exact_gram(fitted.model.kernel, fitted.x), fitted)
