@@ -1,4 +1,4 @@
-"""Values on the command line that are checked before any work is done."""
+"""Types of command-line arguments, checked before any work is done."""
 
 import argparse
 from pathlib import Path
@@ -7,20 +7,20 @@ from typing import Any
 from ..persistence import WriteError, require_writable
 
 
-def at_least(least: Any, kind: Any) -> Any:
-    """A converter to numbers of a kind that are not less."""
+def at_least(minimum: Any, kind: Any) -> Any:
+    """A type of argument: numbers of this kind that are not below the minimum."""
 
     def convert(text):
         value = kind(text)
-        if not value >= least:
-            raise argparse.ArgumentTypeError(f"must be at least {least}, but is {text}")
+        if not value >= minimum:
+            raise argparse.ArgumentTypeError(f"must be at least {minimum}, but is {text}")
         return value
 
-    convert.__name__ = kind.__name__  # argparse names it in its messages
+    convert.__name__ = kind.__name__  # argparse shows it in its messages
     return convert
 
 
-def share(text: str) -> float:
+def fraction(text: str) -> float:
     """A number between zero and one."""
     value = float(text)
     if not 0 < value < 1:
@@ -29,7 +29,7 @@ def share(text: str) -> float:
 
 
 def seed(text: str) -> int:
-    """A whole number that all generators of random numbers accept."""
+    """An integer that all random number generators accept."""
     value = int(text)
     if not 0 <= value < 2**32:
         raise argparse.ArgumentTypeError(f"must be from 0 to {2**32 - 1}, but is {text}")
@@ -37,7 +37,7 @@ def seed(text: str) -> int:
 
 
 def output_file(text: str) -> Path:
-    """A file that can be written: checked now, and not after hours of work."""
+    """A file that can be written; checked now, not after hours of work."""
     try:
         require_writable(text)
     except WriteError as error:

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from .._results import FitError
+from .. import FitError
 from ..persistence import write_whole
-from ._arguments import output_file, share
-from ._cells import escaped
+from ._arguments import fraction, output_file
+from ._columns import as_inputs
 from ._model import SavedModel, load
-from ._table import as_data_errors, as_inputs, read, say
+from ._table import as_data_errors, as_number, read, say
+
+# characters that begin a formula in a spreadsheet, with their full-width forms
+_FORMULA = "=+-@\t\r\uff1d\uff0b\uff0d\uff20"
 
 
 def add_to(commands) -> None:
@@ -21,44 +24,48 @@ def add_to(commands) -> None:
     parser = commands.add_parser(
         "predict",
         help="apply a model to a table",
-        description="Predict the target of each row, with probabilities or error bars, as CSV. A class or "
-        "name that a spreadsheet would run as a formula is written with an apostrophe before it.",
+        description="Predict the target of each row and write a CSV table: classes with their "
+        "probabilities, or numbers with error bars. An apostrophe is put before any text that a spreadsheet "
+        "would run as a formula.",
     )
-    parser.add_argument("model", type=Path, help="a file that `jaxsvm tune` wrote")
+    parser.add_argument("model", type=Path, help="a model file written by `jaxsvm tune`")
     parser.add_argument(
-        "data", type=Path, help="a CSV file with the same columns; the target column is optional"
+        "data",
+        type=Path,
+        help="a CSV file with the columns of the training data; the target column is optional",
     )
     parser.add_argument(
-        "--output", type=output_file, help="where to write; by default standard output"
+        "--output", type=output_file, metavar="FILE", help="output file (default: standard output)"
     )
     parser.add_argument(
-        "--level", type=share, default=0.95, help="of the intervals of a regression"
-    )
+        "--level", type=fraction, default=0.95, metavar="P",
+        help="probability of the intervals of a regression (default: 0.95)",
+    )  # fmt: skip
     parser.set_defaults(run=run)
 
 
-def run(chosen) -> None:
+def run(options) -> None:
     """Read, predict, write."""
-    model = load(chosen.model)
-    x = as_inputs(read(chosen.data), model.columns, say)
+    model = load(options.model)
+    x = as_inputs(read(options.data), model.columns, say)
     with as_data_errors():
-        names, columns = predictions(model, x, chosen.level)
+        names, columns = predictions(model, x, options.level)
     texts = [names[0], *(columns[0].tolist() if model.is_classifier else [])]
     formulas = sorted({text for text in texts if escaped(text) != text})
     if formulas:
         say(
-            f"{', '.join(map(repr, formulas))} would be a formula in a spreadsheet: written with an "
+            f"a spreadsheet would run {', '.join(map(repr, formulas))} as a formula: written with an "
             "apostrophe before it"
         )
     text = _as_csv(names, columns, has_labels=model.is_classifier)
-    if chosen.output is None:
+    if options.output is None:
         sys.stdout.write(text)
     else:
-        write_whole(chosen.output, text.encode())
+        write_whole(options.output, text.encode())
 
 
 def predictions(model: SavedModel, x: np.ndarray, level: float):
-    """The names of the columns of an answer, and the columns."""
+    """The names and the contents of the output columns."""
     estimator = model.estimator
     if model.is_classifier:
         p = estimator.predict_proba(x)
@@ -75,24 +82,35 @@ def predictions(model: SavedModel, x: np.ndarray, level: float):
     return names, [np.char.mod(form, column) for column in (mean, deviation, low, high)]
 
 
+def escaped(text: str) -> str:
+    """The text, with an apostrophe before it if a spreadsheet would run it as a formula.
+
+    Numbers such as `-1` and single characters are left alone. A formula that already begins with an
+    apostrophe gets another one, so that different texts stay different.
+    """
+    bare = text.lstrip("'")
+    is_formula = len(bare) > 1 and bare[0] in _FORMULA and as_number(bare) is None
+    return f"'{text}" if is_formula else text
+
+
 def _require_finite(answers: np.ndarray) -> None:
     bad = np.flatnonzero(~np.isfinite(answers).all(axis=1))
     if len(bad):
         raise FitError(
-            f"the model gives no finite prediction for row {bad[0] + 1}, and {len(bad) - 1} others: its "
-            "inputs may be too far from those it was trained on"
+            f"the predictions for {len(bad)} row{'s' if len(bad) > 1 else ''} are not finite, first in row "
+            f"{bad[0] + 1}: its inputs may be too far from the training data"
         )
 
 
 def _digits(mean: np.ndarray, deviation: np.ndarray) -> int:
-    """How many digits show four of the standard deviation, too: eight, and more far from zero."""
+    """Significant digits that show four digits of the standard deviation: at least eight, at most 17."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.max(np.abs(mean) / deviation, initial=1.0)
     return min(17, max(8, 4 + math.ceil(math.log10(ratio)))) if np.isfinite(ratio) else 17
 
 
 def _as_csv(names, columns, *, has_labels: bool) -> str:
-    """The answer as text, in which nothing that came from the data is a formula."""
+    """The output as text, with formulas escaped."""
     first = [escaped(label) for label in columns[0].tolist()] if has_labels else columns[0]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")

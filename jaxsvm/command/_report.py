@@ -1,4 +1,4 @@
-"""The HTML report of `jaxsvm tune`: one file with its pictures inside."""
+"""The HTML report of `jaxsvm tune`: a single file that includes its plots."""
 
 import base64
 import html
@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..persistence import write_whole
-from ._cells import DataError, shown
-from ._model import SavedModel, relevant_inputs
-from ._show import described
+from ._model import SavedModel, described
+from ._table import DataError, printable
 
 try:
     from matplotlib.figure import Figure
@@ -21,7 +20,7 @@ try:
 except ImportError as error:
     raise DataError("a report needs matplotlib: pip install 'jaxsvm[plot]'") from error
 
-_LONGEST_NAME = 40
+_MAX_NAME = 40  # characters
 _STYLE = """
 body { font-family: sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; color: #222 }
 table { border-collapse: collapse } td, th { padding: 0.2em 1em 0.2em 0; text-align: left }
@@ -30,19 +29,19 @@ pre { background: #f5f5f5; padding: 1em; overflow-x: auto } img { max-width: 100
 
 
 def write(path: Path, model: SavedModel, x: np.ndarray, y: np.ndarray) -> None:
-    """Write the report of a model and the rows that were held out."""
+    """Write the report on a model and the held-out rows."""
     pictures = [_relevance(model), _search(model)]
     pictures += [_reliability(model, x, y)] if model.is_classifier else [_predictions(model, x, y)]
     rows = "".join(
         f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
         for name, text in model.measured.items()
     )
-    title = html.escape(f"{shown(model.target)}: {type(model.estimator).__name__}")
+    title = html.escape(f"{printable(model.target)}: {type(model.estimator).__name__}")
     images = "".join(_image(*picture) for picture in pictures if picture is not None)
     page = (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"<style>{_STYLE}</style></head><body><h1>{title}</h1><table>{rows}</table>{images}"
-        f"<h2>Everything else</h2><pre>{html.escape(described(model))}</pre></body></html>\n"
+        f"<h2>Details</h2><pre>{html.escape(described(model))}</pre></body></html>\n"
     )
     write_whole(path, page.encode())
 
@@ -50,7 +49,7 @@ def write(path: Path, model: SavedModel, x: np.ndarray, y: np.ndarray) -> None:
 def _image(title: str, text: str, figure: Figure) -> str:
     stream = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of letters that the font does not have
+        warnings.simplefilter("ignore", UserWarning)  # the font may lack a character
         figure.savefig(stream, format="png", dpi=110)
     data = base64.b64encode(stream.getvalue()).decode()
     alternative = html.escape(title, quote=True)
@@ -66,20 +65,20 @@ def _axes(width: float = 6.0, height: float = 3.6) -> tuple[Figure, Any]:
 
 
 def _short(name: str) -> str:
-    """A name that leaves room for the picture, in which it stands as it is: `$` begins no formula."""
-    name = shown(name)
-    name = name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+    """A name that leaves room for the plot; `$` is escaped, since matplotlib takes it as a formula."""
+    name = printable(name)
+    name = name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
     return name.replace("$", r"\$")
 
 
 def _relevance(model: SavedModel):
-    found = relevant_inputs(model)[:20]
-    if not found or all(relevance == 1 for _, relevance in found):
+    relevances = model.relevances[:20]
+    if not relevances or all(relevance == 1 for _, relevance in relevances):
         return None
-    figure, axes = _axes(height=0.6 + 0.28 * len(found))
-    names, values = zip(*found, strict=True)
+    figure, axes = _axes(height=0.6 + 0.28 * len(relevances))
+    names, values = zip(*relevances, strict=True)
     plot.relevance_bars(values, [_short(name) for name in names], ax=axes)
-    return "Which inputs matter", "How quickly the prediction changes with each input.", figure
+    return "Relevance of the inputs", "How quickly the prediction changes with each input.", figure
 
 
 def _search(model: SavedModel):
@@ -89,17 +88,17 @@ def _search(model: SavedModel):
     if isinstance(history, list):  # one search for each class
         names = [_short(str(label)) for label in model.estimator.classes_]
     plot.progress(history, names, ax=axes)
-    return "The search", "What was minimized, at each step of each search.", figure
+    return "The search", "The criterion that was minimized, at each step of each search.", figure
 
 
 def _reliability(model: SavedModel, x, y):
     p = model.estimator.predict_proba(x)
-    right = model.estimator.classes_[np.argmax(p, axis=1)] == y
+    is_right = model.estimator.classes_[np.argmax(p, axis=1)] == y
     figure, axes = _axes(4.5, 4.5)
-    plot.reliability(np.where(right, 1, -1), p.max(axis=1), ax=axes)
-    axes.set(xlabel="probability of the predicted class", ylabel="share that is right")
-    text = "Of rows held out, by how certain the prediction is; on the line, certainty is right."
-    return "Can its probabilities be trusted?", text, figure
+    plot.reliability(np.where(is_right, 1, -1), p.max(axis=1), ax=axes)
+    axes.set(xlabel="probability of the predicted class", ylabel="fraction correct")
+    text = "Held-out rows, grouped by the probability of the predicted class. On the diagonal, it is right."
+    return "Are the probabilities reliable?", text, figure
 
 
 def _predictions(model: SavedModel, x, y):
@@ -107,4 +106,4 @@ def _predictions(model: SavedModel, x, y):
     figure, axes = _axes(5, 5)
     plot.agreement(y, mean, deviation, ax=axes)
     axes.set_ylabel(_short(model.target))
-    return "Predictions of rows held out", "On the line, predictions are right.", figure
+    return "Predictions for held-out rows", "Points on the diagonal are predicted exactly.", figure

@@ -1,38 +1,36 @@
-"""Tables: what a CSV file holds, and how its columns become inputs."""
+"""Reading tables: CSV files, and the numbers and missing values in their cells."""
 
 import contextlib
 import csv
 import itertools
 import os
+import re
 import stat
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from ..persistence import FileError
-from ._cells import (
-    DataError,
-    as_number,
-    as_numbers,
-    is_missing,
-    is_numeric,
-    odd_cell,
-    quoted,
-    refuse_commas,
-    rounded,
-)
 
-MOST_LEVELS = 20  # of a text column; with more of them it is a name, and tells nothing about others
-_MOST_CELLS = 50_000_000
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+_MAX_CELLS = 50_000_000
+_MAX_NUMBER = 1e100  # the squares of larger numbers may overflow
+_MAX_QUOTED = 60  # characters of a cell in messages
+_DIGITS = 15  # that double precision keeps of every number
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_COMMA = re.compile(r"[+-]?\d+(,\d+)+", re.ASCII)
+
+
+class DataError(Exception):
+    """Data that cannot be used; the message says why."""
 
 
 @contextlib.contextmanager
 def as_data_errors():
-    """Turn what an estimator says of its data into a `DataError`; files may fail meanwhile, too."""
+    """Turn the `ValueError` of an estimator into a `DataError`, but leave errors of files alone."""
     try:
         yield
     except FileError:
@@ -42,12 +40,12 @@ def as_data_errors():
 
 
 def say(text: str) -> None:
-    """Tell the user something beside the output."""
+    """Print a message for the user to standard error."""
     print(f"jaxsvm: {text}", file=sys.stderr)
 
 
 class Table(NamedTuple):
-    """The cells of a file as text: column names, one list of cells for each row, and their numbers."""
+    """The cells of a file as text: column names, a list of cells for each row, and the row numbers."""
 
     names: list[str]
     rows: list[list[str]]
@@ -55,59 +53,26 @@ class Table(NamedTuple):
 
     def column(self, name: str) -> list[str]:
         """The cells of one column."""
-        place = self.names.index(name)
-        return [row[place] for row in self.rows]
+        index = self.names.index(name)
+        return [row[index] for row in self.rows]
 
 
-class Column(NamedTuple):
-    """How one column becomes inputs.
-
-    A column of numbers is itself, with `fill` where a cell is empty; one of text has an input for each
-    of its `levels`, one where the cell is that level.
-    """
-
-    name: str
-    levels: tuple[str, ...] | None
-    fill: float
-
-    @property
-    def inputs(self) -> list[str]:
-        """The names of its inputs."""
-        if self.levels is None:
-            return [self.name]
-        return [f"{self.name}={level or '(missing)'}" for level in self.levels]
-
-    def values(
-        self, cells: Sequence[str], rows: Iterable[int], say: Callable[[str], None]
-    ) -> np.ndarray:
-        """One row of inputs for each cell; `say` is told of levels that are not known."""
-        if self.levels is not None:
-            cleaned = ["" if is_missing(cell) else cell for cell in cells]
-            unknown = Counter(cell for cell in cleaned if cell not in self.levels)
-            for level, count in unknown.items():
-                what = "no value" if level == "" else quoted(level)
-                say(
-                    f"column {self.name!r} has {what} in {count} rows, which no row to train on has: it "
-                    "counts as none of the known values"
-                )
-            return np.array([[float(cell == level) for level in self.levels] for cell in cleaned])
-        numbers = as_numbers(f"column {self.name!r}", cells, rows)
-        return np.array([[self.fill if number is None else number] for number in numbers])
+# ---------------------------------------------------------------------------- files
 
 
 def read(path: Path) -> Table:
-    """The table in a CSV file, whose first line has the names of the columns.
+    """The table in a CSV file, whose first line holds the column names.
 
-    Commas, semicolons and tabs separate cells, whichever the first line has most of.
+    The separator is the comma, semicolon or tab, whichever occurs most often in the first line.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            _require_end(path, file.fileno())
+            _refuse_devices(path, file.fileno())
             first = file.readline()
             if not first.strip():
-                raise DataError(f"{path} is empty: a line with the names of the columns is needed")
+                raise DataError(f"{path} is empty: the first line must hold the column names")
             separator = max(",;\t", key=first.count)
-            # chained and not read again, since a pipe can be read once only
+            # chained, since a pipe cannot be read twice
             lines = itertools.chain([first], file)
             return _table(path, csv.reader(lines, delimiter=separator, strict=True))
     except FileNotFoundError as error:
@@ -115,23 +80,23 @@ def read(path: Path) -> Table:
     except IsADirectoryError as error:
         raise DataError(f"{path} is a folder, not a file") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read as a table of text: {error}") from error
+        raise DataError(f"{path} cannot be read as a text table: {error}") from error
     except (OSError, ValueError) as error:  # no permission, a NUL in the name
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{str(path)!r} cannot be read: {reason}") from error
 
 
-def _require_end(path: Path, descriptor: int) -> None:
-    """Raise for devices, which may have no end; terminals have one."""
+def _refuse_devices(path: Path, descriptor: int) -> None:
+    """Raise for devices, which may be endless; terminals are not."""
     if stat.S_ISCHR(os.fstat(descriptor).st_mode) and not os.isatty(descriptor):
-        raise DataError(f"{path} is a device: give a file or a pipe")
+        raise DataError(f"{path} is a device: use a file or a pipe")
 
 
 def _table(path: Path, lines) -> Table:
     names = [name.strip() for name in next(lines)]
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
-        raise DataError(f"{path} has more than one column with the name {repeated[0]!r}")
+        raise DataError(f"{path} has more than one column named {repeated[0]!r}")
     rows, numbers = [], []
     for number, row in enumerate(lines, start=1):
         if not any(cell.strip() for cell in row):
@@ -142,96 +107,124 @@ def _table(path: Path, lines) -> Table:
             )
         if any("\0" in cell for cell in row):
             raise DataError(
-                f"line {lines.line_num} of {path} holds a NUL character: save the table as text (UTF-8)"
+                f"line {lines.line_num} of {path} holds a NUL character: save the table as UTF-8 text"
             )
         numbers.append(number)
         rows.append([cell.strip() for cell in row])
-        if len(rows) * len(names) > _MOST_CELLS:
-            raise DataError(f"{path} has more than {_MOST_CELLS} cells: take a part of it")
+        if len(rows) * len(names) > _MAX_CELLS:
+            raise DataError(f"{path} has more than {_MAX_CELLS} cells: use a part of it")
     if not rows:
-        raise DataError(f"{path} has no rows below the names of the columns")
+        raise DataError(f"{path} has no rows below the column names")
     return Table(names, rows, numbers)
 
 
-def find_columns(
-    table: Table,
-    names: Sequence[str],
-    say: Callable[[str], None],
-    train: Sequence[int] | np.ndarray | None = None,
-) -> list[Column]:
-    """How the named columns become inputs; `say` is told what is left out, and why.
+# ---------------------------------------------------------------------------- cells
 
-    Whether a column is one of numbers is seen from all rows; medians and levels are those of the rows to
-    `train` on, by default all.
+
+def is_missing(cell: str) -> bool:
+    """Whether the cell stands for a missing value."""
+    return cell.lower() in MISSING
+
+
+def is_blank(cell: str) -> bool:
+    """Whether the cell stands for a missing number, for which a dash is also used."""
+    return cell == "-" or is_missing(cell)
+
+
+def as_number(cell: str) -> float | None:
+    """The number in a cell, infinite if it is too large; None for text.
+
+    Unlike `float`, it does not accept `1_000`, `infinity` and digits of other scripts.
     """
-    found = []
-    for name in names:
-        cells = table.column(name)
-        chosen = cells if train is None else [cells[row] for row in train]
-        find = _numeric_column if is_numeric(cells) else _text_column
-        column = find(name, cells, chosen, table.numbers, say)
-        if column is not None:
-            found.append(column)
-    if not found:
-        raise DataError("no column is left that could tell something about the target")
-    return found
+    ascii_cell = cell.replace("\u2212", "-", 1)  # the typographic minus sign
+    return float(ascii_cell) if _NUMBER.fullmatch(ascii_cell) else None
 
 
-def _numeric_column(name, every, cells, rows, say) -> Column | None:
-    as_numbers(f"column {name!r}", every, rows)  # raises for those that are too large
-    numbers = [n for n in map(as_number, cells) if n is not None]
-    if not numbers:
-        say(f"column {name!r} is left out: it is empty")
-        return None
-    pair = rounded(cells)
-    if pair is not None:
-        say(
-            f"column {name!r} has numbers that are the same in double precision, such as {pair[0]} and "
-            f"{pair[1]}: subtract a common number from all, or leave the column out if it holds codes"
+def is_numeric(cells: Sequence[str]) -> bool:
+    """Whether a column holds numbers: it has some, and all other cells are blank."""
+    numbers = [as_number(cell) for cell in cells if not is_blank(cell)]
+    return bool(numbers) and None not in numbers
+
+
+def as_numbers(what: str, cells: Sequence[str], rows: Iterable[int]) -> list[float | None]:
+    """The numbers in the cells of a column, None where one is missing.
+
+    **Arguments:** `what`, the name of the column in error messages; `cells`; `rows`, their numbers in the
+    file.
+    """
+    numbers = [as_number(cell) for cell in cells]
+    for row, cell, number in zip(rows, cells, numbers, strict=True):
+        if number is None and not is_blank(cell):
+            refuse_commas(what, cells)
+            raise DataError(
+                f"{what} holds {quoted(cell)} in row {row}, which is not a number: correct the cell, or "
+                "empty it if the value is missing"
+            )
+        if number is not None and abs(number) > _MAX_NUMBER:
+            raise DataError(
+                f"{what} holds {quoted(cell)[1:-1]} in row {row}: numbers beyond {_MAX_NUMBER:g} are not "
+                "supported; change the unit, or empty the cell if the value is missing"
+            )
+    return numbers
+
+
+def refuse_commas(what: str, cells: Sequence[str]) -> None:
+    """Raise if a column would be numeric but for commas, which could be decimal or separate thousands."""
+    filled = [cell for cell in cells if not is_blank(cell)]
+    commas = [cell for cell in filled if _COMMA.fullmatch(cell)]
+    if commas and all(_COMMA.fullmatch(cell) or as_number(cell) is not None for cell in filled):
+        raise DataError(
+            f"{what} holds numbers with commas, such as {quoted(commas[0])}: write decimals with a point, as "
+            "in '1.5', and thousands without a separator; or leave the column out (`jaxsvm tune --ignore`)"
         )
-    if min(numbers) == max(numbers):
-        say(f"column {name!r} is left out: it is constant")
-        return None
-    missing = len(cells) - len(numbers)
-    if missing:
-        values = "value is" if missing == 1 else "values are"
-        say(f"column {name!r}: {missing} missing {values} set to the median")
-    return Column(name, None, float(np.median(numbers)))
 
 
-def _text_column(name, every, cells, rows, say) -> Column | None:
-    refuse_commas(f"column {name!r}", every)
-    known = [cell for cell in cells if not is_missing(cell)]
-    if not known:
-        say(f"column {name!r} is left out: it is empty")
-        return None
-    levels = sorted(set(known)) + ([""] if len(known) < len(cells) else [])
-    if len(levels) == 1:
-        say(f"column {name!r} is left out: it is constant")
-        return None
-    if len(levels) <= MOST_LEVELS:
-        return Column(name, tuple(levels), 0.0)
-    odd = odd_cell(every, rows)
-    if odd is None:
-        say(f"column {name!r} is left out: it is text with {len(levels)} different values")
-    else:
-        say(
-            f"column {name!r} is left out: row {odd[0]} holds {quoted(odd[1])}, which is not a number, where "
-            "most rows hold one; correct the cell, or empty it if the value is missing"
-        )
+def text_among_numbers(cells: Sequence[str], rows: Iterable[int]) -> tuple[int, str] | None:
+    """The row and text of the first cell that is not a number, if most cells are; None otherwise."""
+    filled = [(row, cell) for row, cell in zip(rows, cells, strict=True) if not is_blank(cell)]
+    texts = [(row, cell) for row, cell in filled if as_number(cell) is None]
+    return texts[0] if texts and 2 * len(texts) < len(filled) else None
+
+
+def equal_when_rounded(cells: Sequence[str]) -> tuple[str, str] | None:
+    """Two cells with different numbers that are equal in double precision; None if there are none."""
+    first_with: dict[float, str] = {}
+    for cell in set(cells):
+        number = as_number(cell) if len(cell) > _DIGITS else None
+        if number is None:
+            continue
+        earlier = first_with.setdefault(number, cell)
+        if _decimal(earlier) != _decimal(cell):
+            low, high = sorted((earlier, cell))
+            return low, high
     return None
 
 
-def as_inputs(
-    table: Table, columns: Sequence[Column], say: Callable[[str], None] = say
-) -> np.ndarray:
-    """The inputs of a table, one row for each of its rows; `say` is told what is not known."""
-    absent = [column.name for column in columns if column.name not in table.names]
-    if absent:
-        raise DataError(
-            f"the table has no column {absent[0]!r}, which the model needs; it has: "
-            f"{', '.join(table.names)}"
-        )
-    return np.hstack(
-        [column.values(table.column(column.name), table.numbers, say) for column in columns]
-    )
+def same_number(labels: Iterable[str]) -> tuple[str, str] | None:
+    """Two labels that are the same number, such as 7 and 007; None if there are none."""
+    first_with: dict[Decimal | str, str] = {}
+    for label in labels:
+        if as_number(label) is None:
+            continue
+        earlier = first_with.setdefault(_decimal(label), label)
+        if earlier != label:
+            return earlier, label
+    return None
+
+
+def quoted(text: str) -> str:
+    """The text in quotation marks, shortened, for messages."""
+    return repr(text if len(text) <= _MAX_QUOTED else text[: _MAX_QUOTED - 3] + "...")
+
+
+def printable(text: str) -> str:
+    """The text on one line, with escapes for characters that are not printable."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def _decimal(cell: str) -> Decimal | str:
+    """The exact number in a cell; the text itself if its exponent is out of range."""
+    try:
+        return Decimal(cell.replace("\u2212", "-", 1))
+    except InvalidOperation:
+        return cell

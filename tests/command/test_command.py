@@ -1,4 +1,4 @@
-"""The command line: tune, predict, show, and what is said when something is wrong."""
+"""The command line: tune, predict, show, and error messages."""
 
 import csv
 import importlib.util
@@ -11,8 +11,9 @@ import pytest
 from interruptions import watch
 
 import jaxsvm as jsvm
-from jaxsvm.command import _state, _tune, main
-from jaxsvm.command._table import as_inputs, find_columns, read
+from jaxsvm.command import _tune, main
+from jaxsvm.command._columns import as_inputs, find_columns
+from jaxsvm.command._table import read
 from jaxsvm.runtime import map_in_threads
 
 DRAWS = importlib.util.find_spec("matplotlib") is not None  # the extra `plot`
@@ -70,9 +71,9 @@ def test_what_is_done_with_columns(folder):
     assert [name for c in columns for name in c.inputs] == [
         "a", "b", "colour=b", "colour=g", "colour=r",
     ]  # fmt: skip
-    assert "column 'a': 1 missing value is set to the median" in said
-    assert "column 'same' is left out: it is constant" in said
-    assert "column 'name' is left out: it is text with 60 different values" in said
+    assert "column 'a': replacing 1 missing value by the median" in said
+    assert "ignoring column 'same': it is constant" in said
+    assert "ignoring column 'name': it is text with 60 different values" in said
     x = as_inputs(table, columns)
     known = np.array([float(cell) for cell in table.column("a") if cell])
     assert x[7, 0] == np.median(known)
@@ -132,7 +133,7 @@ def test_time_ends_every_search(folder, capsys, monkeypatch):
         0,
         0,
     ]  # all take their first steps, and no other search begins
-    assert "was ended by `seconds=0` before it had settled" in capsys.readouterr().err
+    assert "stopped at `seconds=0` before it converged" in capsys.readouterr().err
     assert (folder / "timed.jaxsvm").exists() and not list(folder.glob("timed.jaxsvm?*"))
 
 
@@ -140,7 +141,7 @@ def test_an_interrupted_ascent_has_a_checkpoint(tmp_path, monkeypatch):
     from jaxsvm.sklearn import BayesianSVC, _binary
 
     said = []
-    state = _state.State(tmp_path / "model", "a mark", said.append)
+    state = _tune.State(tmp_path / "model", "a mark", said.append)
     seen = []
 
     def select(model, x, y, objective, *, checkpoint, **options):
@@ -154,9 +155,9 @@ def test_an_interrupted_ascent_has_a_checkpoint(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         machine.fit(np.arange(20.0)[:, None], np.arange(20) % 2)
     assert seen == state.checkpoints() and said == []
-    again = _state.State(tmp_path / "model", "a mark", said.append)
+    again = _tune.State(tmp_path / "model", "a mark", said.append)
     assert said == [f"resuming from {state.folder}"]
-    _state.State(tmp_path / "model", "another mark", said.append).remove()
+    _tune.State(tmp_path / "model", "another mark", said.append).remove()
     assert list(tmp_path.iterdir()) == [state.folder] and seen[0].exists()
     again.remove()
     assert list(tmp_path.iterdir()) == []
@@ -178,7 +179,7 @@ def test_an_interruption_does_not_wait_for_threads():
 
 
 def test_the_kernels_are_those_of_the_estimators():
-    from jaxsvm.sklearn._binary import KERNELS
+    from jaxsvm.sklearn._estimator import KERNELS
 
     assert tuple(KERNELS) == _tune.KERNELS
 
@@ -193,10 +194,10 @@ def test_the_kernels_are_those_of_the_estimators():
         (["--output", "nowhere/model"], "the folder nowhere does not exist"),
         (["--output", "."], "is a folder"),
         (["--report", "nowhere/report.html"], "the folder nowhere does not exist"),
-        (["--method", "span", "--task", "regression"], "it is for classifications"),
+        (["--method", "span", "--task", "regression"], "only for classification"),
     ],
 )
-def test_a_command_line_without_sense(arguments, words, folder, capsys):
+def test_an_invalid_command_line(arguments, words, folder, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["tune", str(folder / "data.csv"), "--target", "b", *arguments])
     assert stopped.value.code == 2
@@ -206,11 +207,11 @@ def test_a_command_line_without_sense(arguments, words, folder, capsys):
 def test_a_method_is_not_for_numbers(folder, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["tune", str(folder / "data.csv"), "--target", "b", "--method", "span"])
-    assert stopped.value.code == 2 and "it is for classifications" in capsys.readouterr().err
+    assert stopped.value.code == 2 and "only for classification" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["--level", "3"], ["--output", "."], ["--output", "no/a"]])
-def test_a_prediction_without_sense(arguments, folder, model, capsys):
+def test_invalid_options_of_predict(arguments, folder, model, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["predict", str(model), str(folder / "data.csv"), *arguments])
     assert stopped.value.code == 2
@@ -230,30 +231,42 @@ def test_a_file_that_cannot_be_written(folder, model, capsys, monkeypatch):
     assert out.read_bytes() == before and sorted(folder.iterdir()) == names
 
 
-def test_a_level_that_was_never_seen_is_told(folder, model, tmp_path, capsys):
+def test_a_level_that_was_never_seen_is_reported(folder, model, tmp_path, capsys):
     rows = write(tmp_path / "new.csv", ["a", "b", "colour"], [[1, 1, "purple"], [1, 1, "r"]])
     assert main(["predict", str(model), str(rows)]) == 0
-    assert "column 'colour' has 'purple' in 1 rows" in capsys.readouterr().err
+    assert (
+        "column 'colour' has 'purple' in 1 row, but in no training row" in capsys.readouterr().err
+    )
 
 
 def bad_tables():
     numbers = [[i, i % 2] for i in range(20)]
     yield "no file", None, "x", "there is no file"
-    yield "no target", (["a", "b"], numbers), "c", "there is no column 'c'; there are: a, b"
-    yield "one class", (["a", "b"], [[i, "yes"] for i in range(20)]), "b", "two classes are needed"
-    yield "constant", (["a", "b"], [[1, i % 2] for i in range(20)]), "b", "no column is left"
+    yield "no target", (["a", "b"], numbers), "c", "there is no column 'c'; the columns are: a, b"
+    yield (
+        "one class",
+        (["a", "b"], [[i, "yes"] for i in range(20)]),
+        "b",
+        "at least two classes are needed",
+    )
+    yield "constant", (["a", "b"], [[1, i % 2] for i in range(20)]), "b", "no input column is left"
     yield "few", (["a", "b"], numbers[:5]), "b", "at least 10 are needed"
     yield "ragged", (["a", "b"], [*numbers, [1]]), "b", "has 1 cells, but there are 2 columns"
-    yield "twice", (["a", "a", "b"], [[1, 2, 3]]), "b", "more than one column with the name 'a'"
+    yield "twice", (["a", "a", "b"], [[1, 2, 3]]), "b", "more than one column named 'a'"
     yield "no rows", (["a", "b"], []), "b", "has no rows"
-    yield "rare", (["a", "b"], [*numbers, [3, 2]]), "b", "has one row only"
-    yield "empty target", (["a", "b"], [[i, ""] for i in range(20)]), "b", "0 rows have a target"
+    yield "rare", (["a", "b"], [*numbers, [3, 2]]), "b", "has only one row"
+    yield (
+        "empty target",
+        (["a", "b"], [[i, ""] for i in range(20)]),
+        "b",
+        "only 0 rows have a target",
+    )
 
 
 @pytest.mark.parametrize(
     "table, target, words", [pytest.param(*rest, id=name) for name, *rest in bad_tables()]
 )
-def test_bad_tables_are_told_in_words(table, target, words, tmp_path, capsys):
+def test_bad_tables_are_reported(table, target, words, tmp_path, capsys):
     path = tmp_path / "data.csv"
     if table is not None:
         write(path, *table)
@@ -290,7 +303,7 @@ def test_exit_codes(folder, model, tmp_path, capsys):
     assert "was not written by `jaxsvm tune`" in capsys.readouterr().err
     other = write(tmp_path / "other.csv", ["b"], [[1.0]])
     assert main(["predict", str(model), str(other)]) == 3
-    assert "has no column 'a'" in capsys.readouterr().err
+    assert "needs a column 'a'" in capsys.readouterr().err
     text = write(tmp_path / "text.csv", ["a", "b", "colour"], [["red", 1, "r"]])
     assert main(["predict", str(model), str(text)]) == 3
     assert "holds 'red' in row 1" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What `tune` saves of an unfinished run, and what it may remove."""
+"""The files that `tune` saves for an unfinished run, and which files it may remove."""
 
 import csv
 
@@ -7,7 +7,7 @@ import pytest
 from interruptions import watch
 
 from jaxsvm import persistence
-from jaxsvm.command import _state, main
+from jaxsvm.command import _tune, main
 
 MARKS = ("0123456789abcdef" * 4, "fedcba9876543210" * 4)
 
@@ -49,7 +49,7 @@ def test_a_run_removes_its_own_files_only(table, monkeypatch, capsys):
     assert f"progress is saved in {state}" in capsys.readouterr().err
     assert main(arguments(table, "--seed", "1")) == 0  # another run with the same output
     said = capsys.readouterr().err
-    assert f"{state} belongs to an unfinished run with other data or settings, and is kept" in said
+    assert f"keeping {state}: it belongs to an unfinished run with other data or settings" in said
     assert contents(state) == content
     assert main(arguments(table)) == 0
     assert f"resuming from {state}" in capsys.readouterr().err
@@ -61,7 +61,7 @@ def test_a_run_removes_its_own_files_only(table, monkeypatch, capsys):
 def test_files_of_others_in_the_folder_stay(tmp_path):
     precious = tmp_path / "precious.jaxsvm"
     precious.write_text("")
-    state = _state.State(tmp_path / "model", MARKS[0], print)
+    state = _tune.State(tmp_path / "model", MARKS[0], print)
     state.folder.mkdir()
     (state.folder / "class-0.jaxsvm").write_text("")
     (state.folder / "link.jaxsvm").symlink_to(precious)
@@ -70,7 +70,7 @@ def test_files_of_others_in_the_folder_stay(tmp_path):
         (state.folder / name).mkdir() if name.startswith("folder") else (
             state.folder / name
         ).touch()
-    _state.State(tmp_path / "model", MARKS[0], print).remove()
+    _tune.State(tmp_path / "model", MARKS[0], print).remove()
     assert sorted(path.name for path in state.folder.iterdir()) == sorted(others)
     assert precious.exists()
 
@@ -80,10 +80,10 @@ def test_a_link_to_another_folder_is_refused(tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     (other / "precious.jaxsvm").touch()
-    folder = _state.State(tmp_path / "model", MARKS[0], print).folder
+    folder = _tune.State(tmp_path / "model", MARKS[0], print).folder
     folder.symlink_to(other)
     with pytest.raises(persistence.WriteError, match="is a link: remove it"):
-        _state.State(tmp_path / "model", MARKS[0], print)
+        _tune.State(tmp_path / "model", MARKS[0], print)
     assert (other / "precious.jaxsvm").exists()
 
 
@@ -115,7 +115,7 @@ def test_damaged_checkpoints_are_refused(table, monkeypatch, capsys):
 
 def test_places_that_cannot_be_used(tmp_path, table, monkeypatch, capsys):
     with pytest.raises(persistence.WriteError, match="File name too long"):
-        _state.State(tmp_path / ("x" * 250), MARKS[0], print)
+        _tune.State(tmp_path / ("x" * 250), MARKS[0], print)
     interrupt(monkeypatch, arguments(table))
     (folder,) = table.parent.glob("model.jaxsvm.*.state")
     (folder / "class-0.jaxsvm").unlink()

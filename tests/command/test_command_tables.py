@@ -8,9 +8,11 @@ import threading
 import numpy as np
 import pytest
 
-from jaxsvm.command import _cells, _measure, _predict, _tune, main
-from jaxsvm.command._cells import DataError, as_number, escaped
-from jaxsvm.command._table import find_columns, read
+from jaxsvm.command import _predict, main
+from jaxsvm.command._columns import as_labels, find_columns, separate_target
+from jaxsvm.command._model import root_mean_square
+from jaxsvm.command._predict import escaped
+from jaxsvm.command._table import DataError, as_number, read
 
 CLASSES = ("10000000000000000", "10000000000000001", "007", "7", "=1+cmd", "-1")
 QUICK = ("--method", "press", "--ard", "no", "--quiet")
@@ -24,7 +26,7 @@ def write(path, names, rows, **options):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A table whose classes are told apart by their text only, and names that are formulas."""
+    """A table whose classes differ only in their text, with formulas as names."""
     folder = tmp_path_factory.mktemp("tables")
     random = np.random.default_rng(0)
     x = random.normal(size=(60, 2))
@@ -48,15 +50,15 @@ def test_classes_keep_their_text(folder, capsys):
     predicted = [row[0] for row in rows[1:]]
     assert np.mean([escaped(a) == b for a, b in zip(truth, predicted, strict=True)]) > 0.8
     assert set(predicted) == {"'=1+cmd", *(c for c in CLASSES if c != "=1+cmd")}
-    assert "'=1+cmd', '@answer' would be a formula" in printed.err
+    assert "a spreadsheet would run '=1+cmd', '@answer' as a formula" in printed.err
 
 
-def test_labels_that_are_the_same_number_are_told(tmp_path, capsys):
-    _tune._check_classes(_cells.as_labels(["7", "007", "7", "007"]))
+def test_labels_that_are_the_same_number_are_reported(tmp_path, capsys):
+    as_labels(["7", "007", "7", "007"])
     assert "'007' and '7' are the same number, but different classes" in capsys.readouterr().err
     rows = [[i, ("10000000000000000", "10000000000000001", "x")[i % 3]] for i in range(30)]
     table = read(write(tmp_path / "data.csv", ["a", "b"], rows))
-    assert len(set(_cells.as_labels(table.column("b")))) == 3
+    assert len(set(as_labels(table.column("b")))) == 3
 
 
 @pytest.mark.parametrize("cell", ["0", "-1", "+1.5", "1.", ".5", "1e5", "-2E-3", "007", "\u22125"])
@@ -85,25 +87,23 @@ def test_a_dash_is_a_class_but_not_a_number(tmp_path):
     said = []
     columns = find_columns(table, ["a", "c"], said.append)
     assert columns[1].inputs == ["c=-", "c=x"]
-    assert said == ["column 'a': 7 missing values are set to the median"]
-    chosen = type("Chosen", (), {"target": "b", "ignore": [], "task": "auto"})
-    assert len(_tune._target(table, chosen)[1]) == 20
-    assert len(_tune._target(table, type("Chosen", (chosen,), {"target": "a"}))[1]) == 13
+    assert said == ["column 'a': replacing 7 missing values by the median"]
+    assert len(separate_target(table, "b", [])[1]) == 20
+    assert len(separate_target(table, "a", [])[1]) == 13
 
 
-def test_numbers_with_too_many_digits_are_told(tmp_path):
+def test_numbers_with_too_many_digits_are_reported(tmp_path):
     rows = [[10**16 + i, i, i % 2] for i in range(20)]
     said = []
     table = read(write(tmp_path / "data.csv", ["id", "a", "b"], rows))
     find_columns(table, ["id", "a"], said.append)
     assert (
-        len(said) == 1
-        and "column 'id' has numbers that are the same in double precision" in said[0]
+        len(said) == 1 and "column 'id' has numbers that are equal in double precision" in said[0]
     )
 
 
 def odd_tables():
-    """Tables, their target, and what is said of them before any work."""
+    """Tables, their target, and the message about them before any work."""
     random = np.random.default_rng(1)
     y = random.normal(size=40)
     decimal = [[f"{v:.4f}".replace(".", ","), f"{-v:.3f}".replace(".", ",")] for v in y]
@@ -111,9 +111,9 @@ def odd_tables():
         "inf",
         [[i, "inf" if i == 4 else y[i]] for i in range(40)],
         "b",
-        ("the target 'b' holds 'inf' in row 5, which is not a number, where most rows hold one"),
+        ("most rows of the target 'b' hold a number, but row 5 holds 'inf': correct the cell"),
     )
-    yield "text", [[i, "high" if i == 4 else y[i]] for i in range(40)], "b", "holds 'high' in row 5"
+    yield "text", [[i, "high" if i == 4 else y[i]] for i in range(40)], "b", "row 5 holds 'high'"
     yield "decimal commas", decimal, "b", "the target 'b' holds numbers with commas, such as '"
     yield (
         "commas of inputs",
@@ -127,13 +127,23 @@ def odd_tables():
         "b",
         ("the target 'b' holds 1e999 in row 5: numbers beyond 1e+100"),
     )
-    yield "rare", [[i, i % 2] for i in range(39)] + [[3, "2"]], "b", "the class '2' has one row"
-    yield "one class", [[i, "1"] for i in range(40)], "b", "all targets are '1': two classes"
+    yield (
+        "rare",
+        [[i, i % 2] for i in range(39)] + [[3, "2"]],
+        "b",
+        "the class '2' has only one row",
+    )
+    yield (
+        "one class",
+        [[i, "1"] for i in range(40)],
+        "b",
+        "all targets are '1': at least two classes",
+    )
     yield (
         "missing",
         [[i, "none" if i < 35 else i % 2] for i in range(40)],
         "b",
-        ("35 rows without a target are left out (cells that hold 'none')"),
+        ("ignoring 35 rows without a target (cells with 'none')"),
     )
     yield "no text", [[i, "a\0b"] for i in range(40)], "b", "line 2 of {path} holds a NUL character"
     yield "long", [[i, "ab"[i % 2] * 2000] for i in range(40)], "b", "a text of 2000 characters"
@@ -141,14 +151,12 @@ def odd_tables():
         "unit",
         [[f"{i} kg" if i == 3 else y[i], i % 2] for i in range(40)],
         "b",
-        (
-            "column 'a' is left out: row 4 holds '3 kg', which is not a number, where most rows hold one"
-        ),
+        ("ignoring column 'a': most rows hold a number, but row 4 holds '3 kg'; correct the cell"),
     )
 
 
 @pytest.mark.parametrize("rows, target, words", [pytest.param(*r, id=n) for n, *r in odd_tables()])
-def test_odd_tables_are_told_in_words(rows, target, words, tmp_path, capsys):
+def test_odd_tables_are_reported(rows, target, words, tmp_path, capsys):
     path = write(tmp_path / "data.csv", ["a", "b"], rows, delimiter=";")
     out = tmp_path / "model"
     assert main(["tune", str(path), "--target", target, "--output", str(out)]) == 3
@@ -177,7 +185,7 @@ def test_pipes_are_read(folder, capsys):
         answers.append(capsys.readouterr().out)
     writer.join()
     assert answers[0] == answers[1] and answers[0].count("\n") == 61
-    with pytest.raises(DataError, match="is a device: give a file or a pipe"):
+    with pytest.raises(DataError, match="is a device: use a file or a pipe"):
         read(type(pipe)("/dev/null"))
 
 
@@ -226,9 +234,9 @@ def test_formulas_are_escaped(text, wanted):
 def test_errors_of_any_size_are_measured():
     for factor in (1e-300, 1.0, 1e300):
         np.testing.assert_allclose(
-            _measure._size(factor * np.array([3.0, 4.0])) / factor, 12.5**0.5
+            root_mean_square(factor * np.array([3.0, 4.0])) / factor, 12.5**0.5
         )
-    assert _measure._size(np.zeros(3)) == 0
+    assert root_mean_square(np.zeros(3)) == 0
 
 
 def test_predictions_have_digits_enough():

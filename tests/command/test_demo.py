@@ -1,4 +1,4 @@
-"""`jaxsvm demo`, which is also what `jaxsvm` does without a command."""
+"""`jaxsvm demo`, which also runs when `jaxsvm` has no arguments."""
 
 import jax
 import pytest

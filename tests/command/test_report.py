@@ -1,4 +1,4 @@
-"""The report of `jaxsvm tune`, with names that mean something to the program that draws it."""
+"""The report of `jaxsvm tune`, with names that matplotlib or HTML would interpret."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ ODD = ["$a", "$\\frac{$", "x_^", "a\nb\x1b[31m", "<b>&", "x" * 500, "温度", ""
 
 
 class Regressor:
-    """As much of an estimator as a report needs."""
+    """The part of an estimator that a report needs."""
 
     def predict(self, x, return_std=False):
         return x[:, 0], np.full(len(x), 0.1)
@@ -20,8 +20,8 @@ class Regressor:
 
 @pytest.mark.parametrize("name", ODD)
 def test_names_are_drawn_as_they_are(name, monkeypatch):
-    found = [(name, 1.0), ("b", 0.5), (name, 0.25)]  # a level may have the name of a column
-    monkeypatch.setattr(_report, "relevant_inputs", lambda model: found)
+    relevances = [(name, 1.0), ("b", 0.5), (name, 0.25)]  # a level may have the name of a column
+    monkeypatch.setattr(SavedModel, "relevances", relevances)
     x = np.arange(6.0)[:, None]
     model = SavedModel(Regressor(), [], name, {})
     for picture in (_report._relevance(model), _report._predictions(model, x, x[:, 0])):

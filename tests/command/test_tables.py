@@ -1,4 +1,4 @@
-"""Tables of text for the command line: whatever they hold, they are used, or refused in words."""
+"""Tables for the command line: any content is either used or refused with a clear message."""
 
 import csv
 import types
@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jaxsvm.command import _tune, main
-from jaxsvm.command._table import DataError, as_inputs, find_columns, read
+from jaxsvm.command._columns import as_inputs, find_columns
+from jaxsvm.command._table import DataError, read
 
 
 def write(path, names, rows):
@@ -27,8 +28,8 @@ def test_held_out_rows_have_no_say(tmp_path):
     x = as_inputs(table, columns, said.append)
     np.testing.assert_array_equal(x[:, 0], [1, 3, 2, 90, 100])
     np.testing.assert_array_equal(x[3:, 1:], 0)
-    assert said[-1].startswith("column 'text' has 'c' in 2 rows, which no row to train on has")
-    # what kind of column it is, all rows tell: a split must not decide whether a table can be used
+    assert said[-1].startswith("column 'text' has 'c' in 2 rows, but in no training row")
+    # all rows decide whether a column is numeric: a split must not decide whether a table can be used
     mixed = read(write(tmp_path / "mixed.csv", ["a"], [["1"], ["2"], ["x"]]))
     assert find_columns(mixed, ["a"], said.append, [0, 1])[0].levels == ("1", "2")
 
@@ -55,7 +56,7 @@ def test_any_text_is_a_table_or_a_clear_error(content, tmp_path_factory):
 
 
 class Stub:
-    """What a fit might have been, for all that comes before and after it."""
+    """A stand-in for an estimator, to test what happens before and after a fit."""
 
     noise_std_ = evidence_ = 1.0
 
