@@ -1,4 +1,4 @@
-"""What plots share: Axes of the user or of a new figure, and checks of what is drawn."""
+"""What plots share: the Axes to draw in, and validation of what to draw."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from ..validation import as_inputs, as_targets, plain
 
 
 def one_axes(ax: Any, size: tuple[float, float] = (5.0, 3.6)) -> Axes:
-    """The Axes given, or those of a new figure."""
+    """The user's Axes, or those of a new figure."""
     if ax is None:
         return pyplot.subplots(figsize=size, layout="constrained")[1]
     if not isinstance(ax, Axes):
@@ -19,18 +19,10 @@ def one_axes(ax: Any, size: tuple[float, float] = (5.0, 3.6)) -> Axes:
     return ax
 
 
-def unit_axes(ax: Any, x_label: str, y_label: str) -> Axes:
-    """Axes for two shares, with the line on which they are the same."""
-    ax = one_axes(ax, (4.6, 4.4))
-    ax.plot([0, 1], [0, 1], color="0.6", linestyle="--", linewidth=1, zorder=1)
-    ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel=x_label, ylabel=y_label)
-    return ax
-
-
 def many_axes(
     axes: Any, titles: list[str], columns: int, size: tuple[float, float], share_x: bool = False
 ) -> np.ndarray:
-    """As many Axes as there are titles: those given, or a new figure with panels of this size."""
+    """One Axes for each title: the user's, or those of a new figure with panels of this size."""
     count = len(titles)
     if axes is None:
         columns = min(columns, count)
@@ -46,18 +38,18 @@ def many_axes(
         for spare in grid.flat[count:]:
             figure.delaxes(spare)
         return grid.ravel()[:count]
-    given = np.array(axes, dtype=object).ravel()
-    if not all(isinstance(ax, Axes) for ax in given):
+    panels = np.array(axes, dtype=object).ravel()
+    if not all(isinstance(ax, Axes) for ax in panels):
         raise TypeError("`axes` must be the Axes to draw in, one for each panel, or None")
-    if len(given) != count:
+    if len(panels) != count:
         raise ValueError(
-            f"`axes` has {len(given)} Axes, but there are {count} panels: {', '.join(titles)}"
+            f"`axes` has {len(panels)} Axes, but there are {count} panels: {', '.join(titles)}"
         )
-    return given
+    return panels
 
 
-def as_place(value: Any, count: int, name: str, of_what: str) -> int:
-    """One of the numbers 0 to `count` - 1."""
+def as_index(value: Any, count: int, name: str, of_what: str) -> int:
+    """An index from 0 to `count` - 1, validated."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not (whole and 0 <= value < count):
         raise ValueError(
@@ -67,13 +59,13 @@ def as_place(value: Any, count: int, name: str, of_what: str) -> int:
 
 
 def require(value: Any, kind: type, name: str, source: str) -> None:
-    """Raise unless an argument is what a function of this library gives back."""
+    """Raise unless an argument is the result of a function of this library, the `source`."""
     if not isinstance(value, kind):
-        raise TypeError(f"`{name}` must be the outcome of `{source}`, not a {type(value).__name__}")
+        raise TypeError(f"`{name}` must be the result of `{source}`, not a {type(value).__name__}")
 
 
 def by_name(value: Any, name: str) -> dict[str, Any]:
-    """The entries of a mapping, or one alone, without a name."""
+    """The entries of a mapping, or a single value under the empty name."""
     entries = value if isinstance(value, Mapping) else {"": value}
     if not entries:
         raise ValueError(f"`{name}` is empty: there is nothing to draw")
@@ -81,23 +73,23 @@ def by_name(value: Any, name: str) -> dict[str, Any]:
 
 
 def points_or(examples: Any, x: Any, y: Any, *, labels: bool) -> tuple[np.ndarray, Any]:
-    """The points and targets to draw, the latter None where there are none.
+    """The points to draw, and their targets or None.
 
-    **Arguments:** `examples`, with `x` and `y`, which are drawn by default, or None; `x`, `y`, as the user
-    gave them; `labels`, whether targets are labels.
+    **Arguments:** `examples`, the training data, which are the default, or None; `x`, `y`, from the user;
+    `labels`, whether targets are labels.
     """
     if x is None:
         if y is not None:
-            raise ValueError("`y` has no points: give `x` too")
+            raise ValueError("`y` needs the points `x` as well")
         if examples is None:
-            raise ValueError("the posterior holds no training data: give `x`")
+            raise ValueError("the posterior does not hold training data: pass `x`")
         return np.asarray(examples.x), np.asarray(examples.y)
     points = np.asarray(as_inputs(x))
     return points, None if y is None else np.asarray(as_targets(y, len(points), labels=labels))
 
 
 def widened(values: np.ndarray, share: float) -> tuple[float, float]:
-    """The range of the values with a margin on both sides, a share of its length."""
+    """The range of the values, with a margin of this share of its length on both sides."""
     low, high = float(values.min()), float(values.max())
     margin = share * (high - low) or 1.0
     return low - margin, high + margin

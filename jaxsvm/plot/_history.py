@@ -1,4 +1,4 @@
-"""How a selection went, step by step."""
+"""The steps of searches: hyperparameters, criterion, gradient and errors."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -14,14 +14,12 @@ from matplotlib.ticker import (
     StrMethodFormatter,
 )
 
-from .._machine import KernelMachine
-from .._parameters import is_positive, matching
-from .._results import RESULTS
+from .. import RESULTS, History, KernelMachine, Selection, domain, parameters
 from ..criteria import AbstractCriterion
-from ..selection import Selection
-from ._figure import as_place, many_axes, require
+from ._figure import as_index, many_axes, one_axes, require
 
-MOST_CURVES = 6  # of one parameter: more of them cannot be told apart
+MAX_CURVES = 6  # of one parameter: more cannot be distinguished
+_MAX_LABELS = 10  # in a legend
 
 
 def history(
@@ -34,52 +32,49 @@ def history(
 ) -> np.ndarray:
     """Draw hyperparameters, criterion, gradient and errors over the steps of a selection.
 
-    As Fig. 1 of [GS03]. Steps whose fit failed are gaps; a dot on the criterion marks the step that was
-    kept as the end point.
+    As in [GS03, Fig. 1]. A step whose fit failed is a gap; a dot on the criterion marks the end point.
 
     **Arguments:**
 
-    - `selection`: what `jaxsvm.select` gave back.
-    - `start`: the number of the start to draw; by default the best one; `"all"` for the best one with
-      thin lines of the criterion of all others.
-    - `names`: the hyperparameters to draw, dotted as in `jaxsvm.parameters`; `"kernel"` stands for all
-      of it; by default all that are not frozen. Of a vector, its first six entries.
-    - `others`: criteria to draw beside the one that was minimized, by the titles of their panels, such as
-      `{"GACV": criteria.GACV()}`. Each is evaluated at all steps.
-    - `axes`: Axes to draw in, one for each panel; by default those of a new figure.
+    - `selection`: the result of `jaxsvm.select`.
+    - `start`: the number of the start to draw; by default the best. `"all"` draws the best, and the
+      criterion of all others as thin lines.
+    - `names`: the hyperparameters to draw, dotted as in `jaxsvm.parameters`; `"kernel"` stands for all of
+      its parameters; by default all that are not frozen. The first six entries of a vector are drawn.
+    - `others`: more criteria to draw, by the titles of their panels, such as `{"GACV": criteria.GACV()}`.
+      Each is evaluated at all steps.
+    - `axes`: the Axes to draw in, one for each panel; by default, those of a new figure.
 
-    **Returns:** the Axes in an array: first the hyperparameters, then the criterion and the others, the
-    norm of the gradient if there is one, and test and validation errors if there are any.
+    **Returns:** an array of Axes: the hyperparameters, the criterion, the `others`, the norm of the gradient
+    if there is one, and the test and validation errors if there are any.
     """
     require(selection, Selection, "selection", "jaxsvm.select")
     record = selection.history
-    chosen = _start(selection, start)
-    length = int(record.steps[chosen])
+    number = _start(selection, start)
+    length = int(record.steps[number])
     steps = np.arange(length)
-    shown = named(selection, names)
-    norms = np.asarray(record.gradient_norm)[chosen, :length]
-    errors = errors_of(record, chosen)
+    drawn = names_to_draw(selection, names)
+    norms = np.asarray(record.gradient_norm)[number, :length]
+    errors = errors_of(record, number)
     others = {} if others is None else dict(others)
-    titles = [*shown, "criterion", *others]
+    titles = [*drawn, "criterion", *others]
     titles += ["gradient norm"] if np.isfinite(norms).any() else []
     titles += ["error"] if errors else []
     columns = 1 if len(titles) < 3 else 2
     panels = many_axes(axes, titles, columns, (4.0, 2.1), share_x=True)
 
-    for name, ax in zip(shown, panels, strict=False):
-        draw_parameter(ax, steps, np.asarray(record.parameters[name])[chosen, :length])
-        if is_positive(selection.model, name):
-            use_log_scale(ax)
-    rest = iter(panels[len(shown) :])
+    for name, ax in zip(drawn, panels, strict=False):
+        values = np.asarray(record.parameters[name])[number, :length]
+        draw_parameter(ax, steps, values, selection.model, name)
+    rest = iter(panels[len(drawn) :])
     ax = next(rest)
     if start == "all":
-        for other in range(len(selection.results)):
-            if other != chosen:
-                ax.plot(np.asarray(record.value)[other], color="0.6", linewidth=0.7)
-    values = [np.asarray(record.value)[chosen, :length]]
-    values += [selection.along(criterion, chosen) for criterion in others.values()]
-    end = int(record.end[chosen])
-    for panel, row in zip([ax, *islice(rest, len(others))], values, strict=True):
+        for row in np.delete(np.asarray(record.value), number, axis=0):
+            ax.plot(row, color="0.6", linewidth=0.7)
+    rows = [np.asarray(record.value)[number, :length]]
+    rows += [selection.along(criterion, number) for criterion in others.values()]
+    end = int(record.end[number])
+    for panel, row in zip([ax, *islice(rest, len(others))], rows, strict=True):
         panel.plot(steps, row, color="C0")
         panel.plot(end, row[end], "o", color="C3", markersize=5)
     if "gradient norm" in titles:
@@ -98,36 +93,41 @@ def _start(selection, start) -> int:
     restarts = len(selection.results)
     if isinstance(start, str) and start != "all":
         raise ValueError(f'`start` must be the number of a start, "all" or None, not {start!r}')
-    chosen = selection.best if start in (None, "all") else start
-    chosen = as_place(chosen, restarts, "start", "a start")
-    if int(selection.history.steps[chosen]) == 0:
-        message = RESULTS(int(selection.results[chosen])).message
-        raise ValueError(f"start {chosen} failed before its first step. {message}")
-    return chosen
+    number = selection.best if start in (None, "all") else start
+    number = as_index(number, restarts, "start", "a start")
+    if int(selection.history.steps[number]) == 0:
+        message = RESULTS(int(selection.results[number])).message
+        raise ValueError(f"start {number} failed before its first step. {message}")
+    return number
 
 
-def named(selection, names) -> list[str]:
-    """The full names of the parameters to draw, of a selection or an ascent."""
+def names_to_draw(selection: Selection, names: Any) -> list[str]:
+    """The full names of the parameters to draw; a name also stands for all parameters below it."""
     recorded = list(selection.history.parameters)
     if names is None:
         return recorded
-    names = [names] if isinstance(names, str) else list(names)
-    chosen = [name for name in matching(selection.model, names) if name in recorded]
-    for name in names:
-        if not any(full == name or full.startswith(name + ".") for full in chosen):
-            raise ValueError(f"`{name}` is frozen: it has no history")
-    return chosen
+    full_names: dict[str, None] = {}  # ordered, without repetitions
+    for name in [names] if isinstance(names, str) else names:
+        every = parameters(selection.model)
+        below = [full for full in every if full == name or full.startswith(f"{name}.")]
+        if not below:
+            raise ValueError(f"the model has no parameter `{name}`; it has: {', '.join(every)}")
+        drawn = [full for full in below if full in recorded]
+        if not drawn:
+            raise ValueError(f"`{name}` is frozen, so it has no history")
+        full_names |= dict.fromkeys(drawn)
+    return list(full_names)
 
 
 def errors_of(record: Any, start: int) -> dict[str, np.ndarray]:
-    """The errors that were recorded at the steps of a start, by the data they are of."""
+    """The recorded errors of a start, by data set: test, validation."""
     length = int(record.steps[start])
     errors = {"test": record.test_error, "validation": record.validation_error}
     return {k: np.asarray(v)[start, :length] for k, v in errors.items() if v is not None}
 
 
 def draw_errors(ax: Axes, errors: dict[str, np.ndarray], model: KernelMachine) -> str:
-    """Draw errors over the steps; the title of their panel comes back."""
+    """Draw errors over the steps, and return the title of their panel."""
     scale = 100 if model.loss.is_classifier else 1
     for label, row in errors.items():
         ax.plot(np.arange(len(row)), scale * row, label=label)
@@ -136,7 +136,7 @@ def draw_errors(ax: Axes, errors: dict[str, np.ndarray], model: KernelMachine) -
 
 
 def finish_panels(panels: np.ndarray, titles: list[str], lowest: np.ndarray) -> None:
-    """Titles and axes of panels over the steps; the lowest ones say so."""
+    """Set titles and axes of panels over the steps; the lowest have the label "step"."""
     for ax, title in zip(panels, titles, strict=True):
         ax.set_title(title, fontsize="medium")
         ax.margins(x=0.02)
@@ -145,17 +145,24 @@ def finish_panels(panels: np.ndarray, titles: list[str], lowest: np.ndarray) -> 
         ax.set_xlabel("step")
 
 
-def draw_parameter(ax: Axes, steps: np.ndarray, values: np.ndarray) -> None:
-    """A curve, or the first six of a vector."""
-    shape = values.shape[1:]
-    if not shape:
+def draw_parameter(
+    ax: Axes, steps: np.ndarray, values: np.ndarray, model: KernelMachine, name: str
+) -> None:
+    """Draw a parameter over the steps, or the first six entries of a vector."""
+    if values.ndim == 1:
         ax.plot(steps, values, color="C0")
-        return
-    indices = list(np.ndindex(shape))
-    for index in indices[:MOST_CURVES]:
+    else:
+        _draw_vector(ax, steps, values)
+    if domain(model, name) == (0.0, np.inf):
+        use_log_scale(ax)
+
+
+def _draw_vector(ax: Axes, steps: np.ndarray, values: np.ndarray) -> None:
+    indices = list(np.ndindex(values.shape[1:]))
+    for index in indices[:MAX_CURVES]:
         ax.plot(steps, values[:, *index], label=", ".join(map(str, index)))
-    few = f"{MOST_CURVES} of {len(indices)}" if len(indices) > MOST_CURVES else None
-    # beside the curves, which fill the panel
+    few = f"{MAX_CURVES} of {len(indices)}" if len(indices) > MAX_CURVES else None
+    # the curves fill the panel, so the legend is beside it
     ax.legend(
         title=few,
         fontsize="x-small",
@@ -168,16 +175,16 @@ def draw_parameter(ax: Axes, steps: np.ndarray, values: np.ndarray) -> None:
 
 
 def use_log_scale(ax: Axes) -> None:
-    """A logarithmic scale with ticks that can be read, where there is anything to show on it."""
+    """Set a logarithmic scale with legible ticks, if there are positive values."""
     data = np.concatenate([np.asarray(line.get_ydata(), float) for line in ax.lines])
     data = data[np.isfinite(data) & (data > 0)]
-    if not data.size:  # nothing that a logarithmic scale could show
+    if not data.size:
         return
     ax.set_yscale("log", nonpositive="mask")
     spread = data.max() / data.min()
     if spread > 100:
         return
-    # powers of ten alone would leave such an axis with one tick or none
+    # with powers of ten alone, such an axis would have at most one tick
     if spread > 5:
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     else:
@@ -185,3 +192,41 @@ def use_log_scale(ax: Axes) -> None:
         ax.yaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+def progress(
+    histories: History | Sequence[History],
+    names: Sequence[str] | None = None,
+    *,
+    ax: Any = None,
+) -> Axes:
+    """Draw the criterion over the steps of one or several searches, with a curve for each start.
+
+    Without values, as for the sampled evidence, it draws the mean magnitude of the gradient.
+
+    **Arguments:**
+
+    - `histories`: the `history` of a `Selection`, the `history_` of an estimator, or a list of them.
+    - `names`: one for each history, for the legend.
+    - `ax`: the Axes to draw in; by default, those of a new figure.
+
+    **Returns:** the Axes.
+    """
+    every = list(histories) if isinstance(histories, Sequence) else [histories]
+    if not every or not all(isinstance(one, History) for one in every):
+        raise TypeError("`histories` must be the history of a search, or a list of them")
+    if names is not None and len(names) != len(every):
+        raise ValueError(f"there are {len(every)} histories, but {len(names)} `names`")
+    ax = one_axes(ax)
+    has_values = bool(np.isfinite(np.asarray(every[0].value)).any())
+    for number, one in enumerate(every):
+        rows = np.asarray(one.value if has_values else one.magnitude)
+        for start, row in enumerate(np.atleast_2d(rows)):
+            label = str(names[number]) if names is not None and start == 0 else None
+            steps = np.flatnonzero(np.isfinite(row))
+            ax.plot(steps, row[steps], color=f"C{number}", label=label)
+    ax.set(xlabel="step", ylabel="criterion" if has_values else "mean magnitude of the gradient")
+    ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    if names is not None and len(every) <= _MAX_LABELS:
+        ax.legend(fontsize="small")
+    return ax

@@ -8,22 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 
-from .._machine import KernelMachine
-from .._parameters import unfreeze
-from .._trees import member
+from .. import KernelMachine, Selection, unfreeze
 from ..criteria import AbstractCriterion, is_usable, prepare
 from ..runtime import jit
-from ..selection import Selection
 from ..validation import check_count
-from ._figure import as_place, one_axes
+from ._figure import as_index, one_axes
 
-_BEYOND = 0.2  # how far the line goes on behind each of its ends
+_BEYOND = 0.2  # how far the line extends beyond its ends
 
 
 class Line(NamedTuple):
     """A criterion along a line.
 
-    `ax` are the Axes, `positions` those on the line (0 and 1 are its ends), `values` the criterion there.
+    `ax` holds the Axes, `positions` the positions on the line (0 and 1 are its ends), `values` the criterion
+    there.
     """
 
     ax: Axes
@@ -45,21 +43,21 @@ def criterion_along(
 ) -> Line:
     """Draw a criterion along the straight line through two models, in unconstrained coordinates.
 
-    A barrier between the end points of two starts shows that they are different local optima, and not one
-    reached incompletely: [GS03, sec. 5.2].
+    A barrier between the end points of two starts shows that they are different local optima, not one that
+    was reached incompletely: [GS03, sec. 5.2].
 
     **Arguments:**
 
-    - `models`: a `Selection`, for the end points of its starts, or several models of the same form.
-    - `criterion`: a member of `jaxsvm.criteria`.
+    - `models`: a `Selection`, for the end points of its starts, or a list of models of the same structure.
+    - `criterion`: one of `jaxsvm.criteria`.
     - `x`, `y`, `weights`: the data; by default those of the selection.
-    - `first`, `second`: the numbers of two starts, or places in the list of models.
-    - `points`: how many, evenly from 20 % before the first model to 20 % behind the second; the two
-      models themselves are added.
-    - `ax`: Axes to draw in; by default those of a new figure.
+    - `first`, `second`: the numbers of two starts, or indices of the list of models.
+    - `points`: the number of points, evenly spaced from 20 % before the first model to 20 % beyond the
+      second; the two models themselves are added.
+    - `ax`: the Axes to draw in; by default, those of a new figure.
 
-    **Returns:** a tuple `Line(ax, positions, values)`; where a fit fails the value is NaN, and the curve has
-    a gap.
+    **Returns:** a tuple `Line(ax, positions, values)`. If a fit fails, its value is NaN, and the curve has a
+    gap.
     """
     check_count("points", points, least=2)
     kind = "start" if isinstance(models, Selection) else "model"
@@ -67,19 +65,19 @@ def criterion_along(
     if x is None and y is None and isinstance(models, Selection):
         x, y, weights = models.x, models.y, models.weights if weights is None else weights
     elif x is None or y is None:
-        raise ValueError("give the data, `x` and `y`: only a selection knows its own")
+        raise ValueError("pass the data, `x` and `y`: only a selection holds them")
     x, y, weights = prepare(criterion, ends[0], x, y, weights)
 
     even = np.linspace(-_BEYOND, 1 + _BEYOND, points)
     positions = np.unique(np.round(np.append(even, [0.0, 1.0]), 12))
-    places = jnp.asarray(positions, x.dtype)
-    values = np.asarray(_values(criterion, *ends, x, y, weights, places))
+    points_on_line = jnp.asarray(positions, x.dtype)
+    values = np.asarray(_values(criterion, *ends, x, y, weights, points_on_line))
 
     ax = one_axes(ax)
     ax.plot(positions, values, color="C0")
-    for place, number, marker in ((0.0, first, "o"), (1.0, second, "s")):
-        value = values[positions == place]
-        ax.plot([place], value, marker, color="C3", label=f"{kind} {number}")
+    for position, number, marker in ((0.0, first, "o"), (1.0, second, "s")):
+        value = values[positions == position]
+        ax.plot([position], value, marker, color="C3", label=f"{kind} {number}")
     ax.set_xlabel(f"position between {kind} {first} (0) and {kind} {second} (1)")
     ax.set_ylabel(type(criterion).__name__)
     ax.legend()
@@ -95,27 +93,29 @@ def _ends(models, first, second, kind) -> tuple[KernelMachine, KernelMachine]:
         raise TypeError("`models` must be a `Selection` or a list of kernel machines")
     if count < 2:
         raise ValueError(f"a line needs two end points, but there is only {count} {kind}")
-    places = [as_place(v, count, n, f"a {kind}") for v, n in ((first, "first"), (second, "second"))]
-    if places[0] == places[1]:
+    indices = [
+        as_index(v, count, n, f"a {kind}") for v, n in ((first, "first"), (second, "second"))
+    ]
+    if indices[0] == indices[1]:
         raise ValueError(f"`first` and `second` are the same {kind}: {first}")
     if isinstance(models, Selection):
-        ends = [member(models.models, i) for i in places]
+        ends = [jax.tree.map(lambda leaf: leaf[i], models.models) for i in indices]
     else:
-        ends = [models[i] for i in places]
-    # frozen values become leaves: they may differ between two models
+        ends = [models[i] for i in indices]
+    # as leaves, since frozen values may differ between the two models
     start, end = (unfreeze(model) for model in ends)
     shapes = [[leaf.shape for leaf in jax.tree.leaves(model)] for model in (start, end)]
     if jax.tree.structure(start) != jax.tree.structure(end) or shapes[0] != shapes[1]:
-        raise ValueError("the two models must have the same form: kernel, loss and shapes")
+        raise ValueError("the two models must have the same structure: kernel, loss and shapes")
     return start, end
 
 
 @jit
 def _values(criterion, start, end, x, y, weights, positions):
     def value_at(position):
-        # in this form exact at both ends
+        # this form is exact at both ends
         model = jax.tree.map(lambda a, b: (1 - position) * a + position * b, start, end)
-        seen = criterion.evaluate(model, x, y, weights)
-        return jnp.where(is_usable(seen.result), seen.value, jnp.nan)
+        evaluated = criterion.evaluate(model, x, y, weights)
+        return jnp.where(is_usable(evaluated.result), evaluated.value, jnp.nan)
 
     return jax.lax.map(value_at, positions)

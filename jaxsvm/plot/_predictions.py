@@ -1,4 +1,4 @@
-"""What a regression predicts: means, error bars of the latent function, intervals of targets."""
+"""Predictions of regressions: means, error bars and intervals, beside the targets."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from ..calibration import as_posterior
 from ..posteriors import AbstractPosterior, Examples, LaplacePosterior
 from ._figure import one_axes, points_or, widened
 
-_MARGIN = 0.05  # of the range of the points, around them
+_MARGIN = 0.05  # around the points, as a share of their range
 _RESOLUTION = 300
-_COLOR = "C0"  # of all that is predicted
+_COLOR = "C0"  # of predictions
 _DOTS = {"edgecolor": "white", "linewidth": 0.5, "zorder": 3}
 
 
@@ -24,21 +24,21 @@ def predictions(
     level: float = 0.95,
     ax: Any = None,
 ) -> Axes:
-    """Draw what a regression predicts, with error bars, beside the targets.
+    """Draw the predictions of a regression with error bars, and the targets.
 
-    Of a single input: the mean as a line over the range of the points, a band of two standard deviations of
-    the latent function, and a band of the intervals that hold targets; the examples too, and those of a
-    `LaplacePosterior` by their groups: free (off-bound) and bound (on-bound) support vectors, and others.
+    With one input, it draws the mean as a line over the range of the points, a band of two standard
+    deviations of the latent function, a band of intervals for targets, and the examples. Those of a
+    `LaplacePosterior` are marked as free (off-bound) support vectors, bound (on-bound) ones, and others.
 
-    Of several inputs: the points in the order given, each with its mean and the interval of its target,
-    and the targets as a line; as Fig. 5 of [CKO04].
+    With several inputs, it draws the points in their given order, each with its mean and the interval for
+    its target, and the targets as a line, as in [CKO04, Fig. 5].
 
     **Arguments:**
 
-    - `posterior`: of a regression, what `jaxsvm.laplace` or `jaxsvm.sample` gave back.
-    - `x`, `y`: points, one row each, and their targets if they have any; by default the training data.
-    - `level`: the probability with which an interval holds its target.
-    - `ax`: Axes to draw in; by default those of a new figure.
+    - `posterior`: of a regression, from `jaxsvm.laplace` or `jaxsvm.sample`.
+    - `x`, `y`: points, one row each, and optionally their targets; by default the training data.
+    - `level`: the probability of the intervals.
+    - `ax`: the Axes to draw in; by default, those of a new figure.
 
     **Returns:** the Axes.
     """
@@ -52,9 +52,8 @@ def predictions(
 
 
 def _are_examples(data: Examples, points: np.ndarray, targets: np.ndarray) -> bool:
-    known = (np.asarray(data.x), np.asarray(data.y))
-    given = (points.astype(known[0].dtype), targets.astype(known[1].dtype))
-    return all(np.array_equal(a, b) for a, b in zip(given, known, strict=True))
+    x, y = np.asarray(data.x), np.asarray(data.y)
+    return np.array_equal(points.astype(x.dtype), x) and np.array_equal(targets.astype(y.dtype), y)
 
 
 def _along_input(posterior, data, points, targets, level, ax) -> Axes:
@@ -64,7 +63,7 @@ def _along_input(posterior, data, points, targets, level, ax) -> Axes:
 
     ax = one_axes(ax, (5.8, 3.8))
     bands = (
-        (*ends, 0.15, _name(level)),
+        (*ends, 0.15, _interval_label(level)),
         (mean - 2 * deviation, mean + 2 * deviation, 0.3, "latent ± 2 deviations"),
     )
     for lower, upper, alpha, label in bands:
@@ -81,13 +80,13 @@ def _along_input(posterior, data, points, targets, level, ax) -> Axes:
 
 
 def _draw_examples(ax: Axes, data: Examples, posterior: AbstractPosterior) -> None:
-    counts = np.asarray(data.weights) > 0  # the others are as good as absent
-    x, y = np.asarray(data.x)[counts, 0], np.asarray(data.y)[counts]
+    used = np.asarray(data.weights) > 0
+    x, y = np.asarray(data.x)[used, 0], np.asarray(data.y)[used]
     groups: dict[str, tuple[np.ndarray, dict[str, Any]]] = {}
     if isinstance(posterior, LaplacePosterior):
-        free = np.asarray(posterior.fit.free)[counts]
-        bound = np.asarray(posterior.fit.bound)[counts]
-        if not free.all():  # else the groups would tell nothing
+        free = np.asarray(posterior.fit.free)[used]
+        bound = np.asarray(posterior.fit.bound)[used]
+        if not free.all():  # otherwise there is only one group
             groups = {
                 "free support vector": (free, {"s": 26, "color": "black"}),
                 "bound support vector": (bound, {"s": 26, "color": "C3", "marker": "D"}),
@@ -105,7 +104,9 @@ def _in_order(posterior, points, targets, level, ax) -> Axes:
     low, high = (np.asarray(row) for row in posterior.interval(points, level))
     numbers = np.arange(len(mean))
     ax = one_axes(ax, (7.0, 3.4))
-    ax.vlines(numbers, low, high, color=_COLOR, alpha=0.45, linewidth=1.2, label=_name(level))
+    ax.vlines(
+        numbers, low, high, color=_COLOR, alpha=0.45, linewidth=1.2, label=_interval_label(level)
+    )
     if targets is not None:
         ax.plot(numbers, targets, color="0.2", linewidth=1, label="targets", zorder=2)
     ax.plot(numbers, mean, "o", color=_COLOR, markersize=3, label="mean", zorder=3)
@@ -116,5 +117,34 @@ def _in_order(posterior, points, targets, level, ax) -> Axes:
     return ax
 
 
-def _name(level: float) -> str:
+def _interval_label(level: float) -> str:
     return f"{100 * level:g}% of targets"
+
+
+def agreement(y: Any, mean: Any, deviation: Any = None, *, ax: Any = None) -> Axes:
+    """Draw targets over their predicted means; points on the diagonal are predicted exactly.
+
+    The predictions may come from anywhere, for example `BayesianSVR().predict(X, return_std=True)`.
+
+    **Arguments:**
+
+    - `y`: the targets.
+    - `mean`: one prediction for each target.
+    - `deviation`: the standard deviation of each prediction, drawn as an error bar, or None.
+    - `ax`: the Axes to draw in; by default, those of a new figure.
+
+    **Returns:** the Axes.
+    """
+    y, mean = (np.asarray(values, float).ravel() for values in (y, mean))
+    if y.shape != mean.shape or not y.size:
+        raise ValueError(f"there are {y.size} targets, but {mean.size} predictions in `mean`")
+    bars = None if deviation is None else np.broadcast_to(np.asarray(deviation, float), y.shape)
+    ax = one_axes(ax, (5.0, 5.0))
+    ax.errorbar(
+        mean, y, xerr=bars, fmt="o", color="C0", markersize=3, alpha=0.5, elinewidth=0.5, zorder=2
+    )
+    ends = [min(mean.min(), y.min()), max(mean.max(), y.max())]
+    ax.plot(ends, ends, color="0.6", linestyle="--", linewidth=1, zorder=1)
+    ax.set(xlabel="predicted" + ("" if bars is None else ", ± one standard deviation"))
+    ax.set(ylabel="target")
+    return ax

@@ -1,4 +1,4 @@
-"""Residuals beside the noise that the loss takes them for."""
+"""Residuals, and the noise density that the loss implies."""
 
 from typing import Any
 
@@ -14,24 +14,24 @@ from ..runtime import jit
 from ..validation import as_targets, check_count
 from ._figure import one_axes
 
-_RESOLUTION = 401  # odd, so that a peak at zero is met
+_RESOLUTION = 401  # odd, so that it includes a peak at zero
 
 
 def residuals(
     posterior: AbstractPosterior, x: Any, y: Any, *, bins: int | None = None, ax: Any = None
 ) -> Axes:
-    """Draw a histogram of residuals `y - mean`, against the density of the noise and a Gaussian.
+    """Draw a histogram of residuals `y - mean`, with the density of the noise and a Gaussian.
 
-    All of it is in units of the noise's standard deviation, so that the shapes can be compared. The noise is
-    the one whose density is proportional to `exp(-L)`: [CKO04, eqs. 14-15]. Residuals at new points are
-    wider than it by what is not known of the latent function, residuals of the examples narrower.
+    Everything is in units of the standard deviation of the noise, so that shapes can be compared. The
+    density of the noise is proportional to `exp(-L)`: [CKO04, eqs. 14-15]. Residuals at new points are wider
+    than the noise, because the latent function is uncertain; residuals of the training data are narrower.
 
     **Arguments:**
 
-    - `posterior`: of a regression, what `jaxsvm.laplace` or `jaxsvm.sample` gave back.
+    - `posterior`: of a regression, from `jaxsvm.laplace` or `jaxsvm.sample`.
     - `x`, `y`: points, one row each, and their targets.
-    - `bins`: how many; by default `3 n^(1/3)` for n points.
-    - `ax`: Axes to draw in; by default those of a new figure.
+    - `bins`: the number of bins; by default `3 n^(1/3)` for n points.
+    - `ax`: the Axes to draw in; by default, those of a new figure.
 
     **Returns:** the Axes.
     """
@@ -74,13 +74,13 @@ def residuals(
 
 @jit
 def _deviation(parts: Components) -> Float[Array, ""]:
-    """The standard deviation of the noise, over all machines."""
+    """The standard deviation of the noise, averaged over all machines."""
     return jnp.sqrt(parts.shares @ jax.vmap(lambda loss: loss.noise_variance)(parts.losses))
 
 
 @jit
 def _density(parts: Components, sizes: Float[Array, " t"]) -> Float[Array, " t"]:
-    """The density of noise of these sizes, over all machines."""
+    """The density of noise of these sizes, averaged over all machines."""
     sizes = sizes.astype(parts.means.dtype)
     logs = jax.vmap(lambda loss: loss.log_likelihood(sizes, jnp.zeros_like(sizes)))(parts.losses)
     return parts.shares @ jnp.exp(logs)

@@ -5,15 +5,15 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from .._fit import Fit
+from .. import Fit
 from ..posteriors import AbstractPredictor
 from ..validation import check_count
-from ._figure import as_place, one_axes, points_or, widened
+from ._figure import as_index, one_axes, points_or, widened
 
-_MARGIN = 0.08  # of the range of the points, around them
+_MARGIN = 0.08  # around the points, as a share of their range
 _BLOCK = 2_000_000  # entries of a kernel matrix to hold at a time
 _LEVELS = {-1.0: "\N{MINUS SIGN}1", 0.0: "0", 1.0: "+1"}
-_COLORS = {-1: "#2166ac", 1: "#b2182b"}  # the ends of the map of colors of the surface
+_COLORS = {-1: "#2166ac", 1: "#b2182b"}  # the ends of the color map of the surface
 
 
 def decision_surface(
@@ -25,18 +25,18 @@ def decision_surface(
     *,
     ax: Any = None,
 ) -> Axes:
-    """Draw the decision function of a classifier over two inputs, with its lines -1, 0 and +1.
+    """Draw the decision function of a classifier over two inputs, with its contours at -1, 0 and +1.
 
-    Further inputs are held at their mean over the points. Of a `Fit` the free and bound support vectors are
+    Other inputs are fixed at their mean over the points. The free and bound support vectors of a `Fit` are
     marked, unless all examples are free, as with a least-squares loss.
 
     **Arguments:**
 
-    - `fit`: a `Fit` or an `Ensemble` of them, or a posterior, whose mean is drawn.
-    - `x`, `y`: the points to draw, and their labels if they have any; by default the training data.
+    - `fit`: a `Fit`, an `Ensemble`, or a posterior, whose mean is drawn.
+    - `x`, `y`: the points to draw, and optionally their labels; by default the training data.
     - `inputs`: the numbers of the two inputs to draw.
-    - `resolution`: how many points of the surface are computed in each direction.
-    - `ax`: Axes to draw in; by default those of a new figure.
+    - `resolution`: the number of grid points in each direction.
+    - `ax`: the Axes to draw in; by default, those of a new figure.
 
     **Returns:** the Axes.
     """
@@ -60,7 +60,9 @@ def decision_surface(
     grid[:, across], grid[:, up] = (g.ravel() for g in np.meshgrid(*ticks))
     heights = _decision(fit, grid, len(fit.examples.x)).reshape(resolution, resolution)
     if not np.isfinite(heights).all():
-        raise ValueError("the decision function is not finite: the fit failed, see its `result`")
+        raise ValueError(
+            "the decision function is not finite, because the fit failed: see its `result`"
+        )
 
     ax = one_axes(ax, (5.4, 4.4))
     _draw_heights(ax, ticks, heights)
@@ -74,17 +76,17 @@ def decision_surface(
 
 def _inputs(inputs, count: int) -> tuple[int, int]:
     if count < 2:
-        raise ValueError("the machine has one input only: a surface needs two")
+        raise ValueError("the machine has only one input, but a surface needs two")
     if isinstance(inputs, str) or len(tuple(inputs)) != 2:
         raise ValueError(f"`inputs` must be the numbers of two inputs, but is {inputs!r}")
-    across, up = (as_place(i, count, "inputs", "an input") for i in inputs)
+    across, up = (as_index(i, count, "inputs", "an input") for i in inputs)
     if across == up:
-        raise ValueError(f"`inputs` must be two different inputs, but are {inputs!r}")
+        raise ValueError(f"`inputs` must be two different inputs, but is {inputs!r}")
     return across, up
 
 
 def _decision(fit: AbstractPredictor, grid: np.ndarray, examples: int) -> np.ndarray:
-    """In blocks, since the kernel matrix of the whole grid may not fit in memory."""
+    """The decision function, in blocks: the kernel matrix of the whole grid may not fit in memory."""
     size = max(_BLOCK // examples, 1)
     blocks = (grid[i : i + size] for i in range(0, len(grid), size))
     return np.concatenate([np.asarray(fit.decision(block)) for block in blocks])
@@ -93,7 +95,7 @@ def _decision(fit: AbstractPredictor, grid: np.ndarray, examples: int) -> np.nda
 def _draw_heights(ax: Axes, ticks, heights: np.ndarray) -> None:
     largest = float(np.abs(heights).max()) or 1.0
     levels = np.linspace(-largest, largest, 21)
-    # alike on both sides, so that white is the decision boundary
+    # symmetric, so that white is the decision boundary
     ax.contourf(*ticks, heights, levels, cmap="RdBu_r", alpha=0.55)
     inside = [level for level in _LEVELS if heights.min() < level < heights.max()]
     if inside:
@@ -120,7 +122,7 @@ def _draw_points(ax: Axes, points: np.ndarray, labels: np.ndarray | None) -> Non
 
 def _mark_support(ax: Axes, points: np.ndarray, fit: Fit) -> None:
     groups = {"free": np.asarray(fit.free), "bound": np.asarray(fit.bound)}
-    if groups["free"].all():  # a mark on each point would tell nothing
+    if groups["free"].all():  # marking every point would be useless
         return
     for (name, group), marker in zip(groups.items(), ("o", "D"), strict=True):
         if group.any():

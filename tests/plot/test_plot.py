@@ -133,7 +133,7 @@ def test_history_without_gradients_and_errors(selection):
 
 
 def test_history_says_what_is_wrong(selection):
-    with pytest.raises(TypeError, match=r"the outcome of `jaxsvm.select`, not a KernelMachine"):
+    with pytest.raises(TypeError, match=r"the result of `jaxsvm.select`, not a KernelMachine"):
         plot.history(MODEL)
     for start in (3, -1, 1.5, True):
         with pytest.raises(ValueError, match="number of a start, from 0 to 2"):
@@ -187,9 +187,9 @@ def test_error_histogram_says_what_is_wrong(selection):
     for errors in ([0.1, 0.2], {}):
         with pytest.raises(TypeError, match="mapping from labels to test errors"):
             plot.error_histogram(errors)
-    with pytest.raises(ValueError, match="divide what is in percent by 100"):
+    with pytest.raises(ValueError, match="divide percentages by 100"):
         plot.error_histogram({"a": [3.0, 12.0]})
-    with pytest.raises(ValueError, match="'a' has no test error"):
+    with pytest.raises(ValueError, match="'a' has no test errors other than NaN"):
         plot.error_histogram({"a": [np.nan]})
     with pytest.raises(TypeError, match="'a' must be numbers"):
         plot.error_histogram({"a": ["much"]})
@@ -237,7 +237,7 @@ def test_criterion_along_says_what_is_wrong(selection):
         plot.criterion_along(selection, "PRESS")
     with pytest.raises(TypeError, match="`Selection` or a list of kernel machines"):
         plot.criterion_along(MODEL, PRESS, *TRAIN)
-    with pytest.raises(ValueError, match="give the data"):
+    with pytest.raises(ValueError, match="pass the data"):
         plot.criterion_along([MODEL, MODEL], PRESS)
     with pytest.raises(ValueError, match="`second` must be the number of a start, from 0 to 2"):
         plot.criterion_along(selection, PRESS, second=3)
@@ -249,7 +249,7 @@ def test_criterion_along_says_what_is_wrong(selection):
         plot.criterion_along(selection, PRESS, points=1)
     for kernel in (kernels.RBF(1.0) + kernels.Constant(0.1), kernels.RBF(jnp.ones(3))):
         other = jsvm.KernelMachine(kernel, MODEL.loss)
-        with pytest.raises(ValueError, match="the same form"):
+        with pytest.raises(ValueError, match="the same structure"):
             plot.criterion_along([MODEL, other], PRESS, *TRAIN)
 
 
@@ -287,7 +287,7 @@ def test_relevance_of_a_fit_with_several_lengthscales(hinge_fit):
     assert bars(plot.relevance(hinge_fit)) == bars(plot.relevance(MODEL))
     both = jsvm.KernelMachine(MODEL.kernel + kernels.Matern32(jnp.ones(3)), losses.Hinge())
     names = "kernel.left.left.lengthscale, kernel.right.lengthscale"
-    with pytest.raises(ValueError, match=f"choose one of these by `parameter=`: {names}"):
+    with pytest.raises(ValueError, match=f"choose one of these with `parameter=`: {names}"):
         plot.relevance(both)
     drawn = bars(plot.relevance(both, parameter="kernel.right.lengthscale"))
     assert list(drawn.values()) == [1.0] * 3
@@ -373,13 +373,13 @@ def test_decision_surface_says_what_is_wrong(hinge_fit):
         plot.decision_surface(hinge_fit, resolution=1)
     with pytest.raises(ValueError, match="fitted on 3 inputs, but `x` has 2"):
         plot.decision_surface(hinge_fit, X[:, :2])
-    with pytest.raises(ValueError, match="give `x` too"):
+    with pytest.raises(ValueError, match="`y` needs the points `x` as well"):
         plot.decision_surface(hinge_fit, y=Y)
     broken = dataclasses.replace(hinge_fit, dual=jnp.full(20, jnp.nan))
     with pytest.raises(ValueError, match="not finite"):
         plot.decision_surface(broken, resolution=5)
     narrow = dataclasses.replace(hinge_fit, x=hinge_fit.x[:, :1])
-    with pytest.raises(ValueError, match="one input only"):
+    with pytest.raises(ValueError, match="only one input"):
         plot.decision_surface(narrow)
     regression = jsvm.KernelMachine(MODEL.kernel, losses.Quadratic())
     with pytest.raises(ValueError, match="needs a classifier"):
@@ -427,7 +427,7 @@ def test_an_ascent_beside_its_gradients():
     np.testing.assert_allclose(panels[1].lines[0].get_ydata(), gradient[:, 0])
     errors = 100 * np.asarray(path.history.test_error)[0]
     np.testing.assert_allclose(panels[-1].lines[0].get_ydata(), errors)
-    with pytest.raises(TypeError, match="must be the outcome of"):
+    with pytest.raises(TypeError, match="must be the result of"):
         plot.ascent(path.model)
 
 

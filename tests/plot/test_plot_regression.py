@@ -259,7 +259,7 @@ def test_of_samples(posterior):
 @pytest.mark.parametrize("function", [plot.predictions, plot.residuals, plot.coverage])
 def test_plots_say_what_is_wrong(function, posterior, classifier):
     with pytest.raises(
-        TypeError, match=r"what `jaxsvm.laplace` or `jaxsvm.sample` gave back, not a F"
+        TypeError, match=r"the result of `jaxsvm.laplace` or `jaxsvm.sample`, not a F"
     ):
         function(posterior.fit, NEW_X, NEW_Y)
     with pytest.raises(ValueError, match=r"Logistic is no model of noise.*regression loss"):
@@ -276,7 +276,7 @@ def test_plots_say_what_is_wrong(function, posterior, classifier):
 
 
 def test_arguments_of_one_plot_only(posterior):
-    with pytest.raises(ValueError, match="`y` has no points"):
+    with pytest.raises(ValueError, match="`y` needs the points `x` as well"):
         plot.predictions(posterior, y=Y)
     with pytest.raises(ValueError, match="`level` must be between zero and one"):
         plot.predictions(posterior, level=95)
