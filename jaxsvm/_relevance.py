@@ -1,4 +1,4 @@
-"""Which inputs matter, by their lengthscales."""
+"""The relevance of inputs, from their lengthscales."""
 
 from typing import Any
 
@@ -13,18 +13,18 @@ from .selection import Selection
 def relevance(
     model: KernelMachine | Fit | Selection, *, parameter: str | None = None
 ) -> np.ndarray:
-    """The relevance `1 / lengthscale^2` of each input, relative to the largest one.
+    """The relevance `1 / lengthscale^2` of each input, normalized so that the largest is 1.
 
-    A lengthscale counts in the units of its input, so standardize the inputs before comparing.
+    Lengthscales have the units of their inputs, so standardize the inputs before comparing.
 
     **Arguments:**
 
-    - `model`: a kernel machine with one lengthscale for each input, a `Fit`, or the outcome of `select` or
+    - `model`: a kernel machine with one lengthscale for each input, a `Fit`, or the result of `select` or
       `evidence_ascent` (its best model).
-    - `parameter`: which lengthscales, dotted as in `jaxsvm.parameters`, where the model has several such
-      vectors.
+    - `parameter`: the lengthscales to use, dotted as in `jaxsvm.parameters`, if the model has several
+      vectors of them.
 
-    **Returns:** one number for each input, the largest of them one.
+    **Returns:** one number for each input.
 
     **Example:**
 
@@ -38,17 +38,14 @@ def relevance(
         raise TypeError(
             f"`model` must be a KernelMachine, a Fit or a Selection, not {type(model).__name__}"
         )
-    lengthscale = _vector(lengthscales(model), parameter)
+    lengthscale = _lengthscales(model, parameter)
     return (lengthscale.min() / lengthscale) ** 2  # in this form it cannot overflow
 
 
-def lengthscales(model: KernelMachine) -> dict[str, np.ndarray]:
-    """All lengthscales of a model by their dotted names, be they numbers or vectors."""
-    found = parameters(model)
-    return {k: np.asarray(v) for k, v in found.items() if k.split(".")[-1] == "lengthscale"}
-
-
-def _vector(scales: dict[str, np.ndarray], parameter: Any) -> np.ndarray:
+def _lengthscales(model: KernelMachine, parameter: Any) -> np.ndarray:
+    """The vector of lengthscales with the name `parameter`, or the only one."""
+    values = parameters(model).items()
+    scales = {k: np.asarray(v) for k, v in values if k.split(".")[-1] == "lengthscale"}
     vectors = {name: value for name, value in scales.items() if value.ndim == 1}
     if parameter is not None:
         if parameter not in vectors:
@@ -64,5 +61,5 @@ def _vector(scales: dict[str, np.ndarray], parameter: Any) -> np.ndarray:
             "`kernels.RBF(jnp.ones(d))`"
         )
     if len(vectors) > 1:
-        raise ValueError(f"choose one of these by `parameter=`: {', '.join(vectors)}")
+        raise ValueError(f"choose one of these with `parameter=`: {', '.join(vectors)}")
     return next(iter(vectors.values()))

@@ -1,6 +1,6 @@
-"""How good predicted probabilities are: scores, reliability by bins, and coverage of intervals.
+"""Calibration of predictions: scores and reliability of probabilities, and coverage of intervals.
 
-Labels are -1 and +1, and predictions are `P(y = +1)`, one for each label. Coverage is of regressions.
+Labels are -1 and +1, and predictions are `P(y = +1)`, one for each label. Coverage is for regressions.
 """
 
 from typing import Any, NamedTuple
@@ -12,10 +12,10 @@ from .validation import plain, require_unmasked
 
 
 class Reliability(NamedTuple):
-    """Predictions by bins of equal width over [0, 1]; NaN in the first two where a bin is empty.
+    """Predictions in bins of equal width over [0, 1].
 
-    `prediction` is the mean prediction in each bin, `frequency` the share of labels +1 there, `counts` the
-    number of predictions.
+    `prediction` is the mean prediction in each bin and `frequency` the fraction of labels +1, both NaN for an
+    empty bin; `counts` is the number of predictions.
     """
 
     prediction: np.ndarray
@@ -26,7 +26,7 @@ class Reliability(NamedTuple):
 class Coverage(NamedTuple):
     """How often central intervals hold a new target.
 
-    `levels` are the probabilities they were made for, `shares` those of targets inside, with their
+    `levels` are the probabilities of the intervals, `shares` the fractions of targets inside, with their
     binomial `standard_errors`.
     """
 
@@ -38,9 +38,9 @@ class Coverage(NamedTuple):
 def log_loss(y: Any, p: Any) -> float:
     """The mean of `-ln P(y_i)`, in nats: zero is perfect, always predicting 0.5 scores `ln 2`.
 
-    Predictions of the wrong label with certainty would make it infinite, so all are first moved into
-    `[eps, 1 - eps]`, with the rounding unit `eps = 2.2e-16` as scikit-learn has it (for
-    predictions in single precision its own).
+    A probability of zero for the right label would make it infinite, so predictions are first clipped to
+    `[eps, 1 - eps]`, with the rounding unit `eps` of their precision, as in scikit-learn (2.2e-16 in double
+    precision).
 
     **Arguments:** `y`, labels -1 and +1; `p`, predictions of +1.
 
@@ -60,8 +60,8 @@ def log_loss(y: Any, p: Any) -> float:
 def brier_score(y: Any, p: Any) -> float:
     """The mean of `(p_i - t_i)^2` with `t_i` one for the label +1 and zero for -1.
 
-    Zero is perfect, always predicting 0.5 scores 1/4. Brier, "Verification of forecasts
-    expressed in terms of probability".
+    Zero is perfect, always predicting 0.5 scores one quarter. Brier, "Verification of forecasts expressed
+    in terms of probability".
 
     **Arguments:** `y`, labels -1 and +1; `p`, predictions of +1.
 
@@ -79,9 +79,9 @@ def brier_score(y: Any, p: Any) -> float:
 def reliability(y: Any, p: Any, bins: int = 10) -> Reliability:
     """Mean prediction and observed frequency of the label +1 in bins of equal width.
 
-    A bin holds its left end, and the last one both ends.
+    Bins include their left edges, and the last one also its right edge.
 
-    **Arguments:** `y`, labels -1 and +1; `p`, predictions of +1; `bins`, how many.
+    **Arguments:** `y`, labels -1 and +1; `p`, predictions of +1; `bins`, the number of bins.
 
     **Returns:** a `Reliability`.
 
@@ -94,12 +94,12 @@ def reliability(y: Any, p: Any, bins: int = 10) -> Reliability:
     if not isinstance(bins, int | np.integer) or isinstance(bins, bool) or bins < 1:
         raise ValueError(f"`bins` must be a positive integer, but is {plain(bins)!r}")
     p = p.astype(float)
-    # by the edges themselves: p * bins would round 0.29 * 100 into the bin before its own
-    places = np.searchsorted(np.arange(1, bins) / bins, p, side="right")
-    counts = np.bincount(places, minlength=bins)
+    # compared with the edges, since floor(p * bins) is one bin too low for p = 0.29 and 100 bins
+    numbers = np.searchsorted(np.arange(1, bins) / bins, p, side="right")
+    counts = np.bincount(numbers, minlength=bins)
     divisor = np.where(counts > 0, counts, np.nan)
-    prediction = np.bincount(places, weights=p, minlength=bins) / divisor
-    frequency = np.bincount(places, weights=positive, minlength=bins) / divisor
+    prediction = np.bincount(numbers, weights=p, minlength=bins) / divisor
+    frequency = np.bincount(numbers, weights=positive, minlength=bins) / divisor
     return Reliability(prediction, frequency, counts)
 
 
@@ -108,7 +108,7 @@ def expected_calibration_error(y: Any, p: Any, bins: int = 10) -> float:
 
     Naeini, Cooper and Hauskrecht, "Obtaining well calibrated probabilities using Bayesian binning".
 
-    **Arguments:** `y`, labels -1 and +1; `p`, predictions of +1; `bins`, how many.
+    **Arguments:** `y`, labels -1 and +1; `p`, predictions of +1; `bins`, the number of bins.
 
     **Returns:** a number between zero and one.
 
@@ -122,20 +122,20 @@ def expected_calibration_error(y: Any, p: Any, bins: int = 10) -> float:
 
 
 def coverage(posterior: AbstractPosterior, x: Any, y: Any, levels: Any = None) -> Coverage:
-    """The share of new targets inside the central interval of each level, which should equal the level.
+    """The fraction of new targets inside the central interval of each level, which should equal the level.
 
-    A target is inside where `|2 F(y) - 1| <= level`, with F its cumulative predictive probability: the
-    interval is that of `posterior.interval`, but all levels are counted in one pass. Gneiting, Balabdaoui
-    and Raftery, "Probabilistic forecasts, calibration and sharpness".
+    A target is inside if `|2 F(y) - 1| <= level`, with F its predictive distribution function. The intervals
+    are those of `posterior.interval`, for all levels in one pass. Gneiting, Balabdaoui and Raftery,
+    "Probabilistic forecasts, calibration and sharpness".
 
     **Arguments:**
 
-    - `posterior`: of a regression, what `jaxsvm.laplace` or `jaxsvm.sample` gave back.
-    - `x`, `y`: new points, one row each, and their targets. Those of the training tell little.
+    - `posterior`: of a regression, from `jaxsvm.laplace` or `jaxsvm.sample`.
+    - `x`, `y`: new points, one row each, and their targets. Do not use the training data.
     - `levels`: probabilities between zero and one; by default 0.05, 0.1, ..., 0.95.
 
-    **Returns:** a `Coverage`. Its standard errors are those of Laplace's rule of succession, since the
-    plain error of a share of zero or one is zero; they take the targets as independent.
+    **Returns:** a `Coverage`. Its standard errors use Laplace's rule of succession, since the plain standard
+    error of a fraction of zero or one is zero; they assume independent targets.
 
     **Example:**
 
@@ -144,24 +144,24 @@ def coverage(posterior: AbstractPosterior, x: Any, y: Any, levels: Any = None) -
     >>> jsvm.calibration.coverage(line, x, x[:, 0], levels=[0.5, 0.9]).shares.shape
     (2,)
     """
-    chosen = _as_levels(levels)
+    levels = _as_levels(levels)
     below = np.asarray(as_posterior(posterior).cumulative(x, y), float)
     count = len(below)
-    inside = np.sum(np.abs(2 * below - 1)[None, :] <= chosen[:, None], axis=1)
+    inside = np.sum(np.abs(2 * below - 1)[None, :] <= levels[:, None], axis=1)
     smoothed = (inside + 1) / (count + 2)
-    return Coverage(chosen, inside / count, np.sqrt(smoothed * (1 - smoothed) / count))
+    return Coverage(levels, inside / count, np.sqrt(smoothed * (1 - smoothed) / count))
 
 
 def as_posterior(posterior: Any) -> AbstractPosterior:
-    """The posterior itself, if it is one; else a `TypeError`.
+    """The argument, if it is a posterior; raises a `TypeError` otherwise.
 
     **Arguments:** `posterior`, from `jaxsvm.laplace` or `jaxsvm.sample`.
 
-    **Returns:** the same.
+    **Returns:** the posterior.
     """
     if not isinstance(posterior, AbstractPosterior):
         raise TypeError(
-            "`posterior` must be what `jaxsvm.laplace` or `jaxsvm.sample` gave back, not a "
+            "`posterior` must be the result of `jaxsvm.laplace` or `jaxsvm.sample`, not a "
             f"{type(posterior).__name__}"
         )
     return posterior
@@ -177,13 +177,13 @@ def _as_levels(levels: Any) -> np.ndarray:
         raise ValueError(f"`levels` must be a list of probabilities, but has shape {array.shape}")
     if not np.all((array > 0) & (array < 1)):
         raise ValueError(
-            f"`levels` must be between zero and one, both excluded, but are {array.tolist()}"
+            f"`levels` must be between zero and one, both excluded, but is {array.tolist()}"
         )
     return array.astype(float)
 
 
 def _checked(y: Any, p: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Which labels are +1, and the predictions in their own precision."""
+    """Whether each label is +1, and the predictions in their given precision."""
     require_unmasked(y, "`y`")
     require_unmasked(p, "`p`")
     labels, predictions = np.asarray(y), np.asarray(p)
@@ -208,7 +208,7 @@ def _checked(y: Any, p: Any) -> tuple[np.ndarray, np.ndarray]:
             + (
                 "holds NaN"
                 if np.isnan(predictions).any()
-                else f"reaches from {predictions.min():g} to {predictions.max():g}"
+                else f"ranges from {predictions.min():g} to {predictions.max():g}"
             )
         )
     return labels > 0, predictions

@@ -27,12 +27,7 @@ LONG_FUNCTIONS = {  # and their lines of code
 }
 FIELDS_OF_ABSTRACT_CLASSES = {"AbstractLeftOut"}
 USES_OF_HASATTR = {
-    "command/_measure.py",
-    "command/_model.py",
     "sampling/_chains.py",
-    "sklearn/_checks.py",  # of estimators, as scikit-learn asks for it
-    "sklearn/_classifier.py",
-    "sklearn/_svr.py",
 }
 # found from the values of a loss, unless a class has a closed form
 DEFAULTS_OF_LOSSES = {
@@ -68,6 +63,12 @@ def test_nothing_imports_the_top():
 def test_nothing_but_the_top_imports_the_whole():
     for node, others in graph().items():
         assert HEAD not in others or node in TOP | {"__main__"}, f"{node} imports {HEAD}"
+
+
+def test_the_top_uses_the_public_library():
+    private = {"_fit", "_machine", "_parameters", "_relevance", "_results"}
+    for node in TOP:
+        assert not graph()[node] & private, f"{node} imports {graph()[node] & private}"
 
 
 def test_the_bottom_imports_the_bottom_only():

@@ -76,7 +76,7 @@ def test_scores_say_what_is_wrong(function):
     for y, p, words in (
         ([0, 1], [0.1, 0.2], "use `2 \\* y - 1`"),
         ([1, 2], [0.1, 0.2], r"`y` holds \[1, 2\]"),
-        ([1, -1], [0.1, 1.2], "reaches from 0.1 to 1.2"),
+        ([1, -1], [0.1, 1.2], "ranges from 0.1 to 1.2"),
         ([1, -1], [0.1, np.nan], "holds NaN"),
         ([1, -1], [0.1], r"shapes \(2,\) and \(1,\)"),
         ([], np.zeros(0), "`y` is empty"),
@@ -181,7 +181,7 @@ def test_coverage_says_what_is_wrong(gaussian_process):
         calibration.coverage(gaussian_process, NEW, y[:, None])
     with pytest.raises(ValueError, match="fitted on 3 inputs, but `x` has 6"):
         calibration.coverage(gaussian_process, np.tile(NEW, 2), y)
-    with pytest.raises(TypeError, match="`posterior` must be what"):
+    with pytest.raises(TypeError, match="`posterior` must be the result of"):
         calibration.coverage(gaussian_process.fit, NEW, y)
     model = dataclasses.replace(gaussian_process.fit.model, loss=losses.Hinge())
     fit = dataclasses.replace(gaussian_process.fit, model=model)

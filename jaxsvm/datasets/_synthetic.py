@@ -1,7 +1,8 @@
-"""Generators of the artificial problems on which the papers compare."""
+"""Generators of the artificial problems used in the papers."""
 
 import math
 import operator
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,21 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..validation import plain
-from ._types import Dataset, NoiseModel
+from ._containers import Dataset
+
+
+@runtime_checkable
+class NoiseModel(Protocol):
+    """Anything that can draw additive noise, such as a regression loss read as a likelihood."""
+
+    def sample_noise(self, shape: tuple[int, ...], *, key: PRNGKeyArray) -> Float[Array, "..."]:
+        """Independent draws of the noise.
+
+        **Arguments:** `shape`, the shape of the array; `key`, a PRNG key.
+
+        **Returns:** an array of that shape.
+        """
+        ...
 
 
 def twonorm(n: int, *, key: PRNGKeyArray) -> Dataset:
@@ -43,15 +58,15 @@ def ringnorm(n: int, *, key: PRNGKeyArray, center: float = 2 / math.sqrt(20)) ->
 
         x | y = +1 ~ N(0, 4 I),    x | y = -1 ~ N(a 1, I),    a = 2/√20
 
-    The best rule is quadratic in x and errs with probability of about 1.2 %.
+    The best rule is quadratic in x and errs with a probability of about 1.2 %.
 
     **Arguments:**
 
     - `n`: the number of examples.
     - `key`: a PRNG key.
     - `center`: a, each coordinate of the narrow class's mean. The default is that of the DELVE and
-        IDA collections, whose files are also standardized, unlike these inputs. Breiman's own value
-        is `1 / math.sqrt(20)`, for which the best rule errs with probability of about 1.5 %.
+        IDA collections, whose files are also standardized, unlike these inputs. Breiman's value is
+        `1 / math.sqrt(20)`, for which the best rule errs with a probability of about 1.5 %.
 
     **Returns:**
 
@@ -73,8 +88,8 @@ def _triangle(peak: int) -> np.ndarray:
     return np.maximum(6 - np.abs(np.arange(1, 22) - peak), 0)
 
 
-# The three base waves, named by where they peak, and the pairs that are mixed. The first pair is
-# the class +1: of the three it is the one whose class means are those of the IDA collection.
+# The three base waves, named by the position of their peaks, and the pairs that are mixed. The first
+# pair is the class +1: only then do the class means agree with those of the IDA collection.
 _MIDDLE, _LATE, _EARLY = _triangle(11), _triangle(15), _triangle(7)
 _PAIRS = np.array([[_MIDDLE, _EARLY], [_MIDDLE, _LATE], [_LATE, _EARLY]], dtype=np.float32)
 
@@ -86,7 +101,7 @@ def waveform(n: int, *, key: PRNGKeyArray) -> Dataset:
 
     where the waves are `h(i) = max(6 - |i - c|, 0)` with peaks c = 7, 11 and 15, and (h, h') is one
     of the three pairs of them, equally likely. The class +1 mixes the waves with peaks 11 and 7 and
-    has probability 1/3; both other pairs make the class -1.
+    has probability 1/3; the two other pairs form the class -1.
 
     **Arguments:**
 
@@ -113,18 +128,19 @@ def waveform(n: int, *, key: PRNGKeyArray) -> Dataset:
 
 
 def noisy_xor(n: int, *, key: PRNGKeyArray, inputs: int = 10) -> Dataset:
-    """Two inputs whose product decides, among others that mean nothing.
+    """A noisy exclusive or of two inputs, among irrelevant ones.
 
         y = sign(x_1 x_2 + 0.2 e),    x ~ N(0, I),    e ~ N(0, 1)
 
-    No input tells anything by itself, and a kernel with one lengthscale for all of them drowns in the
-    others: what relevance determination is for. The best rule errs with probability of about 14 %.
+    No single input carries information about the label, and a kernel with a common lengthscale is swamped
+    by the irrelevant inputs: a task for automatic relevance determination. The best rule errs with a
+    probability of about 14 %.
 
     **Arguments:**
 
     - `n`: the number of examples.
     - `key`: a PRNG key.
-    - `inputs`: how many there are, at least two; the first two matter.
+    - `inputs`: the number of inputs, at least two; only the first two are relevant.
 
     **Returns:**
 
@@ -154,9 +170,9 @@ def sinc(
     **Arguments:**
 
     - `n`: the number of examples.
-    - `noise`: where e comes from: an object with a method `sample_noise(shape, *, key)`, such as a
+    - `noise`: the source of e: an object with a method `sample_noise(shape, *, key)`, such as a
         regression loss; or `None` for clean targets.
-    - `key`: a PRNG key. The inputs drawn from it are the same for every noise.
+    - `key`: a PRNG key. The inputs drawn from it do not depend on the noise.
     - `low`, `high`: the ends of the interval of the inputs.
 
     **Returns:**
@@ -189,7 +205,7 @@ def robot_arm(
     noise: float = 0.05,
     output: int | None = None,
 ) -> Dataset:
-    """MacKay's robot arm: from two joint angles to the position of the arm's end.
+    """MacKay's robot arm: the position of its end as a function of two joint angles.
 
         y₁ = 2 cos x₁ + 1.3 cos(x₁ + x₂) + e₁,    y₂ = 2 sin x₁ + 1.3 sin(x₁ + x₂) + e₂,
 

@@ -83,7 +83,7 @@ def test_file_errors(folder):
         datasets.load("bananas")
     with pytest.raises(ValueError, match="no data set"):
         datasets.load("../own")
-    with pytest.raises(ValueError, match="'own' has no splits: leave `split` out"):
+    with pytest.raises(ValueError, match="'own' has no splits: omit `split`"):
         datasets.load("own", 0)
     for split in (3, -1):
         with pytest.raises(
@@ -118,9 +118,21 @@ def test_damaged_files(folder):
     with np.load(io.BytesIO(whole)) as file:
         arrays = dict(file)
     for name, value, words in (
-        ("train_idx", arrays["train_idx"] + 1000, "are not rows from 0 to"),
-        ("train_idx", arrays["train_idx"].astype(float), "are not rows from 0 to"),
-        ("test_idx", arrays["test_idx"][:1], "are not rows from 0 to"),
+        (
+            "train_idx",
+            arrays["train_idx"] + 1000,
+            "must be row indices from 0 to .*, with one row for each split",
+        ),
+        (
+            "train_idx",
+            arrays["train_idx"].astype(float),
+            "must be row indices from 0 to .*, with one row for each split",
+        ),
+        (
+            "test_idx",
+            arrays["test_idx"][:1],
+            "must be row indices from 0 to .*, with one row for each split",
+        ),
         ("X", arrays["X"].astype(str), "`X` in the file of 'ida_toy' must be numbers"),
         ("y", None, "must hold arrays `X`, `y`, `train_idx`, `test_idx`"),
         ("test_idx", None, "must hold arrays `X`, `y`, `train_idx`, `test_idx`"),

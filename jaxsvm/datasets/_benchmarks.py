@@ -1,4 +1,4 @@
-"""Benchmark data read from a folder of the user's, and from scikit-learn."""
+"""Benchmark data from the folder `JAXSVM_DATA` and from scikit-learn."""
 
 import operator
 import os
@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._types import Dataset, Split
+from ._containers import Dataset, Split
 
 _VARIABLE = "JAXSVM_DATA"
 
 
 def available() -> tuple[str, ...]:
-    """The names that `load` accepts: those of the `.npz` files in the folder `JAXSVM_DATA`.
+    """The names that `load` accepts: the `.npz` files in the folder `JAXSVM_DATA`.
 
     **Returns:**
 
@@ -32,20 +32,20 @@ def load(name: str, split: int) -> Split: ...
 def load(name: str, split: int | None = None) -> Dataset | Split:
     """A benchmark set from the folder that the environment variable `JAXSVM_DATA` names.
 
-    The package holds no benchmark data itself: the folder is one of your own, with a file
-    `<name>.npz` for each set, which holds one of these:
+    The package does not include benchmark data. The folder is yours, with a file `<name>.npz` for each data
+    set, which holds one of these:
 
     - arrays `X` and `y`: a `Dataset`;
-    - these and the rows' numbers `train_idx` and `test_idx`, one line for each split, or a vector for a
-      single split: a `Dataset`, or with a number the `Split` of that number;
-    - `X_train`, `y_train`, `X_test` and `y_test`: one `Split`, with its number 0 or without.
+    - in addition the row indices `train_idx` and `test_idx`, one row for each split, or a vector for a
+      single split: a `Dataset`, or with `split` that `Split`;
+    - `X_train`, `y_train`, `X_test` and `y_test`: a single `Split`, with `split=0` or without.
 
-    Values come as stored (nothing is standardized here), as arrays of JAX's default floating-point type;
-    labels should be -1 and +1. `arrays` reads files of any other content.
+    Values are not standardized. They are arrays of JAX's default floating-point type; labels should be -1
+    and +1. `arrays` reads files with any other content.
 
     **Arguments:**
 
-    - `name`: the name of the set, one of `available()`; the prefix `ida_` may be left out.
+    - `name`: the name of the data set, one of `available()`; the prefix `ida_` is optional.
     - `split`: the number of the split, from zero.
 
     **Returns:**
@@ -68,11 +68,11 @@ def load(name: str, split: int | None = None) -> Dataset | Split:
 
 
 def arrays(name: str) -> dict[str, np.ndarray]:
-    """All arrays of a file in the folder `JAXSVM_DATA`, as they are.
+    """All arrays of a file in the folder `JAXSVM_DATA`, unchanged.
 
     **Arguments:**
 
-    - `name`: the name of the set, as for `load`.
+    - `name`: the name of the data set, as for `load`.
 
     **Returns:**
 
@@ -82,7 +82,7 @@ def arrays(name: str) -> dict[str, np.ndarray]:
 
 
 def wdbc() -> Dataset:
-    """The Wisconsin diagnostic breast cancer data, through scikit-learn.
+    """The Wisconsin diagnostic breast cancer data, from scikit-learn.
 
     **Returns:**
 
@@ -94,7 +94,7 @@ def wdbc() -> Dataset:
         from sklearn.datasets import load_breast_cancer
     except ImportError as error:
         raise ImportError(
-            "`wdbc` reads the copy that comes with scikit-learn, which is not installed: "
+            "`wdbc` needs scikit-learn, which has the data and is not installed: "
             'pip install "jaxsvm[sklearn]"'
         ) from error
     bunch: Any = load_breast_cancer()
@@ -106,8 +106,8 @@ def _folder() -> Path:
     value = os.environ.get(_VARIABLE, "")
     if not value:
         raise FileNotFoundError(
-            "the benchmark data are not part of the package: set the environment variable "
-            f"{_VARIABLE} to the path of the folder that holds their .npz files"
+            "the package does not include benchmark data: set the environment variable "
+            f"{_VARIABLE} to the path of a folder with .npz files"
         )
     folder = Path(value).expanduser()
     if not folder.is_dir():
@@ -119,10 +119,10 @@ def _folder() -> Path:
 
 
 def _read(name: str) -> tuple[str, Mapping[str, np.ndarray]]:
-    """The full name of a set, and the arrays in its file."""
+    """The full name of a data set, and the arrays in its file."""
     names = available()
     for full in (name, f"ida_{name}"):
-        # Looked up among the folder's own names, so that a name cannot lead out of the folder.
+        # looked up among the names in the folder, so that no name leads out of it
         if full in names:
             return full, _arrays(_folder() / f"{full}.npz")
     raise ValueError(
@@ -133,7 +133,7 @@ def _read(name: str) -> tuple[str, Mapping[str, np.ndarray]]:
 
 def _arrays(path: Path) -> Mapping[str, np.ndarray]:
     try:
-        # opened here, since NumPy leaves a file open that it cannot read
+        # opened here, since NumPy does not close a file that it cannot read
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             return dict(file)
     except Exception as error:  # NumPy's reader fails in many ways on a damaged file
@@ -141,7 +141,7 @@ def _arrays(path: Path) -> Mapping[str, np.ndarray]:
 
 
 def _require(name: str, fields: Mapping[str, np.ndarray], *wanted: str) -> None:
-    """Raise where a file lacks an array, or holds something else than numbers in it."""
+    """Raise if a file lacks an array, or if one does not hold numbers."""
     if not set(wanted) <= set(fields):
         listed = ", ".join(f"`{array}`" for array in wanted)
         raise ValueError(
@@ -162,22 +162,23 @@ def _partitioned(name: str, fields: Mapping[str, np.ndarray], split: int | None)
         whole = rows.dtype.kind in "iu" and rows.ndim == 2 and len(rows) == len(train)
         if not whole or not np.all((rows >= 0) & (rows < count)):
             raise ValueError(
-                f"the splits in the file of {name!r} are not rows from 0 to {count - 1}"
+                f"`train_idx` and `test_idx` in the file of {name!r} must be row indices from 0 to "
+                f"{count - 1}, with one row for each split"
             )
     _check_split(name, split, len(train))
     x, y = fields["X"], fields["y"]
     if split is None:
         return Dataset(_floats(x), _floats(y))
-    # Rows are picked in NumPy: JAX would compile a gather for the shape of every set.
-    rows = (train[split], test[split])
-    return Split(*(_floats(part[places]) for places in rows for part in (x, y)))
+    # with NumPy, since JAX would compile a program for the shape of every data set
+    splits = (train[split], test[split])
+    return Split(*(_floats(part[rows]) for rows in splits for part in (x, y)))
 
 
 def _check_split(name: str, split: int | None, count: int) -> None:
     if split is None:
         return
     if count == 0:
-        raise ValueError(f"{name!r} has no splits: leave `split` out and split the data yourself")
+        raise ValueError(f"{name!r} has no splits: omit `split`, and split the data yourself")
     if not 0 <= operator.index(split) < count:
         allowed = "0" if count == 1 else f"from 0 to {count - 1}"
         raise ValueError(f"`split` must be {allowed} for {name!r}, but is {split}")
