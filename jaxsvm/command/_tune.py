@@ -69,25 +69,7 @@ def add_to(commands) -> None:
         "--task", choices=_TASKS, default="auto",
         help="whether the target is a class or a number (default: decide from its values)",
     )  # fmt: skip
-    parser.add_argument(
-        "--method", choices=tuple(descriptions), metavar="METHOD",
-        help="how to choose the hyperparameters of a classifier, see below (default: span)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--kernel", choices=KERNELS, default="rbf", help="the kernel (default: rbf)"
-    )
-    parser.add_argument(
-        "--ard", choices=("auto", "yes", "no"), default="auto",
-        help="whether each input has its own lengthscale (default: if it improves predictions)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--restarts", type=at_least(1, int), default=1, metavar="N",
-        help="number of searches from different starts (default: 1; a regression has at most 4)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--seconds", type=at_least(0, float), metavar="S",
-        help="time limit for all searches; each takes at least its first ten steps",
-    )  # fmt: skip
+    _add_search_options(parser, tuple(descriptions))
     parser.add_argument(
         "--test-share", type=fraction, default=0.25, metavar="P",
         help="fraction of the rows to hold out for testing (default: 0.25)",
@@ -108,14 +90,35 @@ def add_to(commands) -> None:
     parser.set_defaults(run=run, parser=parser)
 
 
+def _add_search_options(parser: argparse.ArgumentParser, methods: tuple[str, ...]) -> None:
+    """Add the options of the machine and of the search for its hyperparameters."""
+    parser.add_argument(
+        "--method", choices=methods, metavar="METHOD",
+        help="how to choose the hyperparameters of a classifier, see below (default: span)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--kernel", choices=KERNELS, default="rbf", help="the kernel (default: rbf)"
+    )
+    parser.add_argument(
+        "--ard", choices=("auto", "yes", "no"), default="auto",
+        help="whether each input has its own lengthscale (default: if it improves predictions)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--restarts", type=at_least(1, int), default=1, metavar="N",
+        help="number of searches from different starts (default: 1; a regression has at most 4)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seconds", type=at_least(0, float), metavar="S",
+        help="time limit for all searches; each takes at least its first ten steps",
+    )  # fmt: skip
+
+
 def run(options) -> None:
     """Read, split, tune, test, save, report."""
     estimators = require_estimators()
     write_report = None
-    if options.report is not None:
-        from ._report import (
-            write as write_report,  # fails now if matplotlib is missing, not at the end
-        )
+    if options.report is not None:  # imported now, so that a missing matplotlib fails at once
+        from ._report import write as write_report
     if options.task == "regression" and options.method is not None:
         _refuse_method(options)
     names, cells, table = separate_target(read(options.data), options.target, options.ignore)

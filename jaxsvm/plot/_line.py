@@ -1,6 +1,7 @@
 """A criterion along the line between two models."""
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import jax
@@ -99,7 +100,7 @@ def _ends(models, first, second, kind) -> tuple[KernelMachine, KernelMachine]:
     if indices[0] == indices[1]:
         raise ValueError(f"`first` and `second` are the same {kind}: {first}")
     if isinstance(models, Selection):
-        ends = [jax.tree.map(lambda leaf: leaf[i], models.models) for i in indices]
+        ends = [jax.tree.map(itemgetter(i), models.models) for i in indices]
     else:
         ends = [models[i] for i in indices]
     # as leaves, since frozen values may differ between the two models

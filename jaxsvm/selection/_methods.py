@@ -51,7 +51,7 @@ METHODS = {
     "laplace": Method(Hinge, lambda _: LaplaceEvidence(), False,
                       "the Laplace approximation of the evidence (hinge)"),
     "laplace2": Method(SquaredHinge, lambda _: LaplaceEvidence(), False,
-                       "the same for the squared hinge"),
+                       "the Laplace approximation of the evidence (squared hinge)"),
     "gacv": Method(Hinge, lambda _: GACV(), False,
                    "generalized approximate cross-validation (hinge)"),
     "span": Method(SquaredHinge, lambda _: Span(), False,
@@ -65,5 +65,5 @@ METHODS = {
     "press": Method(LeastSquares, lambda _: PRESS(), True,
                     "leave-one-out squared error (least squares)"),
     "press-prior": Method(LeastSquares, _with_prior, True,
-                          "the same with a prior over relevances (least squares)"),
+                          "leave-one-out squared error with a prior over relevances (least squares)"),
 }  # fmt: skip
