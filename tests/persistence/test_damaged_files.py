@@ -1,4 +1,4 @@
-"""Files that are not as `save` wrote them: all are refused, with an error in words."""
+"""Damaged and forged files are refused with a message that says why."""
 
 import hashlib
 import io
@@ -31,7 +31,7 @@ def content(tmp_path_factory):
 
 @pytest.fixture
 def refused(tmp_path):
-    """Whether bytes are refused as they should; gives the message."""
+    """Checks that bytes are refused, and returns the message."""
 
     def check(content, match="truncated|altered|not a file of jaxsvm"):
         path = tmp_path / "damaged.jsvm"
@@ -306,7 +306,7 @@ def test_fits_whose_parts_do_not_agree(content, refused):
 
 
 def test_a_hundred_descriptions_altered_at_random(content, refused, tmp_path):
-    """A forged description is refused, or is another sound one: never a crash."""
+    """A forged description is refused, or happens to be valid; it never crashes."""
     random = np.random.default_rng(3)
     parts = members(content)
     text = parts[MANIFEST]

@@ -1,4 +1,4 @@
-"""Saving and loading: everything comes back bit for bit, and no damaged file does."""
+"""Saving and loading return the same values, bit for bit."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""Files are written whole, to regular files only, and nothing else is left in their folder."""
+"""Files are written completely or not at all, to regular files only, and leave nothing else behind."""
 
 import contextlib
 import os

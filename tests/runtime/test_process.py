@@ -1,4 +1,4 @@
-"""A forked process says that it cannot use JAX, instead of waiting for ever."""
+"""A forked process raises an error if it cannot use JAX, instead of hanging."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Runs in several threads: the caller's settings, whatever they are, and one thread for linear algebra."""
+"""Runs in several threads have the caller's settings, and one thread for linear algebra."""
 
 import contextlib
 import contextvars

@@ -1,4 +1,4 @@
-"""Masked entries are refused wherever data come in: no mask is dropped."""
+"""Masked entries are refused wherever data come in, so that no mask is lost."""
 
 import numpy as np
 import pytest

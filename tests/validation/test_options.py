@@ -1,4 +1,4 @@
-"""Options of samplers, optimizers, selections and criteria: nonsense is refused when the object is made."""
+"""Invalid options of samplers, optimizers, searches and criteria raise an error at once."""
 
 import jax
 import jax.numpy as jnp
