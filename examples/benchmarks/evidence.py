@@ -35,10 +35,9 @@ from printed import printed_to
 
 import jaxsvm as jsvm
 from jaxsvm import kernels, losses
-from jaxsvm.approximations import whiten
-from jaxsvm.evidence._gradient import Plan, _sampled_gradient
-from jaxsvm.sampling import HMC, Setup, draw, start_chains, target_of, warm_up
-from jaxsvm.sampling._effective import ess_bulk
+from jaxsvm.evidence._gradient import _sampled_gradient
+from jaxsvm.sampling import HMC, Setup, draw, start_chains, warm_up
+from jaxsvm.sampling._diagnostics import ess_bulk
 
 PARTS = ("draws", "peak", "growth", "ascent")
 CHAINS, WARMUP, DRAWS = 8, 200, 500  # the defaults of `jaxsvm.sample`
@@ -186,7 +185,7 @@ class PaperLoop:
 @functools.cache
 def target_for(name: str, examples: int, rank: int):
     setup = setup_of(name, examples, rank)
-    return target_of(setup, whiten(setup.model.kernel, setup.x, setup.subspace))
+    return setup.whiten()[1]
 
 
 def our_speed(name: str, examples: int, rank: int, rounds: int) -> Speed:
@@ -274,9 +273,8 @@ def peak_part(sizes, ranks, rounds: int, product: int, measured: dict) -> None:
 def gradient_cost(examples: int, route: str, draws: int, repeats: int) -> tuple[float, float]:
     """Seconds of one gradient, and the peak memory of its compiled program in bytes."""
     setup = setup_of("twonorm", examples, 20)
-    plan = Plan(METHOD, CHAINS, 30, draws, route)
-    arguments = (setup, plan, jax.random.key(2))
-    compiled = _sampled_gradient.lower(*arguments).compile()
+    arguments = (setup, METHOD, CHAINS, 30, draws, route, jax.random.key(2))
+    compiled = eqx.filter_jit(_sampled_gradient).lower(*arguments).compile()
     memory = compiled.compiled.memory_analysis()
     seconds = best_of(lambda: compiled(*arguments), repeats)
     return seconds, memory.temp_size_in_bytes + memory.output_size_in_bytes

@@ -1,33 +1,17 @@
 """Ascending the evidence along its exact gradients: `evidence_ascent`, and medians over partitions."""
 
+import inspect
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from .._machine import KernelMachine
-from ..approximations import AbstractApproximation
-from ..sampling import HMC, Method
 from ..selection import Selection, select
-from ._gradient import Route
 from ._sampled import Sampled
 
 
-def evidence_ascent(
-    model: KernelMachine,
-    x: Any,
-    y: Any,
-    *,
-    key: Any,
-    approximation: AbstractApproximation | None = None,
-    route: Route | None = None,
-    method: Method = HMC(),  # noqa: B008, it is immutable
-    chains: int = 8,
-    warmup: int = 20,
-    draws: int = 80,
-    first_warmup: int = 200,
-    **options: Any,
-) -> Selection:
+def evidence_ascent(model: KernelMachine, x: Any, y: Any, *, key: Any, **options: Any) -> Selection:
     """Tune all hyperparameters that are not frozen by ascending the exact evidence.
 
     A short name for `jaxsvm.select` with `jaxsvm.evidence.Sampled`: at each step chains estimate the gradient
@@ -36,18 +20,17 @@ def evidence_ascent(
     **Arguments:**
 
     - `model`, `x`, `y`, `key`: as for `jaxsvm.select`.
-    - `approximation`, `route`, `method`, `chains`, `warmup`, `draws`, `first_warmup`: as for
-      `jaxsvm.evidence.Sampled`.
-    - `options`: all others of `jaxsvm.select`, such as `max_steps`, `restarts`, `bounds`, `stop`, `test`,
-      `validation` and `checkpoint`. By default the optimizer is `optimizers.adaptive_rates()`, the
-      papers', and the search ends as in the paper, with `stopping.GradientFallen(0.15)` or
-      `stopping.Settled(0.01, steps=5)`.
+    - `options`: those of `jaxsvm.evidence.Sampled` (`approximation`, `route`, `method`, `chains`, `warmup`,
+      `draws`, `first_warmup`) and all others of `jaxsvm.select`, such as `max_steps`, `restarts`, `bounds`,
+      `stop`, `test`, `validation` and `checkpoint`. By default the optimizer is that of the papers,
+      `optimizers.adaptive_rates()`, and the search ends as in the paper, with
+      `stopping.GradientFallen(0.15)` or `stopping.Settled(0.01, steps=5)`.
 
-    **Returns:** a `Selection`, whose objective is minus the log evidence. Of several starts the best has the
-    least validation error or, without validation data, the largest log evidence by `jaxsvm.log_evidence`.
-    A `SamplingWarning` says what is wrong with it, if anything is, as do its `problems`: chains that went
-    badly or hardly moved, fewer than 8 draws, a low rank that at the end loses more than 1 % of the
-    prior's variance, or a loss with a wall, such as `losses.Trigonometric`, for which standard errors are
+    **Returns:** a `Selection`, whose objective is minus the log evidence. The best of several starts has the
+    smallest validation error or, without validation data, the largest log evidence by
+    `jaxsvm.log_evidence`. If anything is wrong, a `SamplingWarning` and `problems` say so: chains that went
+    badly or hardly moved, fewer than 8 draws, a low rank that loses more than 1 % of the prior's variance
+    at the end, or a loss with a wall, such as `losses.Trigonometric`, for which standard errors are
     unreliable.
 
     **Example:**
@@ -58,15 +41,8 @@ def evidence_ascent(
     >>> climb.history.magnitude.shape
     (1, 3)
     """
-    objective = Sampled(
-        approximation,
-        route=route,
-        method=method,
-        chains=chains,
-        warmup=warmup,
-        draws=draws,
-        first_warmup=first_warmup,
-    )
+    names = set(inspect.signature(Sampled).parameters) & set(options)
+    objective = Sampled(**{name: options.pop(name) for name in names})
     return select(model, x, y, objective, key=key, **options)
 
 
@@ -77,14 +53,14 @@ def median_of_partitions(
 
     [GS05, sec. IV.B], where the first five partitions are used.
 
-    **Arguments:** `model`, where to begin; `partitions`, pairs `(x, y)` of training data; `key`;
-    `options` of `evidence_ascent`.
+    **Arguments:** `model`, where to begin; `partitions`, pairs `(x, y)` of training data; `key`, a random
+    key; `options` of `evidence_ascent`.
 
     **Returns:** the model with the medians, and the ascents.
     """
     pairs = list(partitions)
     if not pairs:
-        raise ValueError("`partitions` is empty: give at least one pair (x, y)")
+        raise ValueError("`partitions` is empty: pass at least one pair (x, y)")
     ascents = [
         evidence_ascent(model, x, y, key=jax.random.fold_in(key, number), **options)
         for number, (x, y) in enumerate(pairs)
@@ -103,5 +79,5 @@ def median_model(models: list[KernelMachine]) -> KernelMachine:
     **Returns:** a model.
     """
     if not models:
-        raise ValueError("there is no median of no models")
+        raise ValueError("`models` is empty: pass at least one model")
     return jax.tree.map(lambda *leaves: jnp.median(jnp.stack(leaves), axis=0), *models)

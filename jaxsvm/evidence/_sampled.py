@@ -1,23 +1,19 @@
-"""The exact evidence as the objective of a search: a gradient from chains that are carried along."""
+"""The exact evidence as the objective of a search: its gradient comes from chains that are carried along."""
 
-from typing import Any, NamedTuple
+import dataclasses
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .._machine import KernelMachine
 from .._parameters import unfreeze
 from .._results import RESULTS
-from ..approximations import (
-    AbstractApproximation,
-    Nystrom,
-    Subspace,
-    Whitening,
-    require_approximation,
-    whiten,
-)
+from ..approximations import AbstractApproximation, Nystrom, Subspace, require_approximation
 from ..criteria import AbstractObjective, Data, Observation, Traits
 from ..linalg import cholesky, solve_by_factor
 from ..sampling import (
@@ -26,27 +22,28 @@ from ..sampling import (
     Method,
     SamplingWarning,
     Setup,
+    Thresholds,
     check_sampler,
+    check_wall,
+    check_whitening,
     draw,
-    split_rhat,
+    largest_rhat,
     start_chains,
-    target_of,
     warm_up,
 )
-from ._gradient import Plan, Route, check_route, gradients_of_chains, mean_and_error
-from ._log_evidence import estimate_evidence
-from ._problems import problems_of_search
-from ._tempered import TemperedSMC
-from ._thermodynamic import InfiniteLossError, Thermodynamic
+from ._gradient import Route, check_gradient, check_route, gradients_of_chains, mean_and_error
+from ._tempered import TemperedSMC, temper
+from ._thermodynamic import InfiniteLossError, Thermodynamic, integrate
 
-_AGE = 40.0  # how settled the step size is that comes from the step before
+_AGE = 40.0  # draws that have adapted the step size of the previous step, in effect
 _LEAST_ACCEPTANCE = 0.02
 _MANY_EXAMPLES = 1000
-_RANK = 20  # unless another is asked for
+_RANK = 20  # of the default approximation
+_FEW_STEPS = 0.1  # share of bad steps that noisy gradients tolerate
 
 
-class Walker(NamedTuple):
-    """The chains as they are carried from one kernel to the next: by their latent values."""
+class CarriedChains(NamedTuple):
+    """Chains between two kernels: their latent values replace the white coordinates of `Chains`."""
 
     latent: Float[Array, "chains n"]
     curvature: Float[Array, " n"]
@@ -54,67 +51,53 @@ class Walker(NamedTuple):
 
 
 class Sampled(AbstractObjective):
-    """Minus the log evidence `-ln Q(Y|X)`, of which chains estimate the gradient.
+    """Minus the log evidence `-ln Q(Y|X)`, with a gradient that chains estimate.
 
     At each step of a search chains sample the posterior in white coordinates and give the gradient with
     its standard error, as `jaxsvm.evidence_gradient` does. The chains, their step size and their scaling are
     carried over to the next kernel [GS03, sec. 4.3; GS05]. Values are not known; `jaxsvm.log_evidence`
-    estimates them where several starts have to be compared.
+    estimates them if several starts have to be compared.
 
     **Arguments:**
 
     - `approximation`: of the kernel matrix, `jaxsvm.Exact()` or `jaxsvm.Nystrom(...)`. By default Nystrom's
       method of rank 20, as in the paper, or of full rank with fewer examples.
-    - `route`: of the gradient, as for `jaxsvm.evidence_gradient`; by default `"kernel"` with less than 1,000
-      examples, and `"fisher"`, whose time does not grow like their square, with more.
+    - `route`: of the gradient, as for `jaxsvm.evidence_gradient`; by default `"kernel"` for fewer than 1,000
+      examples and `"fisher"`, whose time does not grow like their square, for more.
     - `method`: `jaxsvm.sampling.HMC(...)` or `NUTS(...)`.
-    - `chains`: at least two.
-    - `warmup`, `draws`: of each chain at each step.
-    - `first_warmup`: of each chain before the first step.
+    - `chains`: the number of chains, at least two.
+    - `warmup`, `draws`: the numbers of draws of each chain at each step, before and after it has adapted.
+    - `first_warmup`: the number of draws of each chain before the first step.
+
+    `subspace` is not for users: a search sets it when it begins.
 
     **Example:**
 
-    >>> found = jsvm.select(
+    >>> best = jsvm.select(
     ...     model, x, y, jsvm.evidence.Sampled(jsvm.Exact()), key=jax.random.key(1), max_steps=3
     ... )
-    >>> found.history.standard_error["loss.C"].shape
+    >>> best.history.standard_error["loss.C"].shape
     (1, 3)
     """
 
-    approximation: AbstractApproximation | None
-    method: Method = eqx.field(static=True)
-    chains: int = eqx.field(static=True)
-    warmup: int = eqx.field(static=True)
-    draws: int = eqx.field(static=True)
-    first_warmup: int = eqx.field(static=True)
-    route: Route | None = eqx.field(static=True)
-    subspace: Subspace | None
+    approximation: AbstractApproximation | None = None
+    route: Route | None = eqx.field(static=True, default=None, kw_only=True)
+    method: Method = eqx.field(static=True, default=HMC(), kw_only=True)
+    chains: int = eqx.field(static=True, default=8, kw_only=True)
+    warmup: int = eqx.field(static=True, default=20, kw_only=True)
+    draws: int = eqx.field(static=True, default=80, kw_only=True)
+    first_warmup: int = eqx.field(static=True, default=200, kw_only=True)
+    subspace: Subspace | None = eqx.field(default=None, kw_only=True)
 
-    def __init__(
-        self,
-        approximation: AbstractApproximation | None = None,
-        *,
-        route: Route | None = None,
-        method: Method = HMC(),  # noqa: B008, it is immutable
-        chains: int = 8,
-        warmup: int = 20,
-        draws: int = 80,
-        first_warmup: int = 200,
-    ):
-        if approximation is not None:
-            require_approximation(approximation)
-        if route is not None:
-            check_route(route)
-        self.approximation = approximation
-        self.method = method
-        self.chains, self.warmup, self.draws = chains, warmup, draws
-        self.first_warmup = first_warmup
-        self.route = route
-        self.subspace = None  # chosen for each search
+    def __check_init__(self):
+        if self.approximation is not None:
+            require_approximation(self.approximation)
+        if self.route is not None:
+            check_route(self.route)
 
     @property
     def traits(self) -> Traits:
-        """A gradient with noise and no value; chains that stand still are started again."""
+        """A gradient with noise and no value; chains that do not move are started again."""
         return Traits(
             has_value=False,
             is_random=True,
@@ -126,15 +109,11 @@ class Sampled(AbstractObjective):
         )
 
     def check(self, model, x, y):
-        """The evidence needs a proper prior, a loss that is a likelihood, and at least two chains."""
         counts = {"chains": self.chains, "draws": self.draws, "warmup": self.warmup}
         check_sampler(model, self.method, **counts, first_warmup=self.first_warmup)
-        unfreeze(model).loss.require_normalizer()
-        if self.chains < 2:
-            raise ValueError("a standard error needs at least two chains: raise `chains`")
+        check_gradient(unfreeze(model), self.chains)
 
     def prepare(self, model, data, key):
-        """Choose the landmarks and the route."""
         examples = data.x.shape[0]
         approximation = self.approximation
         if approximation is None:
@@ -143,37 +122,28 @@ class Sampled(AbstractObjective):
         if route is None:
             route = "kernel" if examples < _MANY_EXAMPLES else "fisher"
         subspace = approximation.subspace(model, data.x, key)
-        prepared = Sampled(
-            approximation,
-            route=route,
-            method=self.method,
-            chains=self.chains,
-            warmup=self.warmup,
-            draws=self.draws,
-            first_warmup=self.first_warmup,
+        return dataclasses.replace(
+            self, approximation=approximation, route=route, subspace=subspace
         )
-        return eqx.tree_at(lambda o: o.subspace, prepared, subspace, is_leaf=lambda n: n is None)
 
     def init(self, model, data, key):
-        """All chains at the mode, then warmed up."""
-        setup, whitening = self._at(model, data)
-        target = target_of(setup, whitening)
+        whitening, target = self._setup(model, data).whiten()
         chains = start_chains(target, self.method, self.chains)
         chains = warm_up(target, self.method, chains, key, self.first_warmup)
-        return _as_walker(chains, whitening)
+        return _without_kernel(chains, whitening.factor)
 
     def observe(self, model, data, memory, key):
-        """Move the chains, and average the gradient over them."""
-        setup, whitening = self._at(model, data)
-        target = target_of(setup, whitening)
+        assert self.route is not None
+        setup = self._setup(model, data)
+        whitening, target = setup.whiten()
         warm_key, draw_key = jax.random.split(key)
-        chains = _carried_over(memory, whitening.factor)
+        chains = _with_kernel(memory, whitening.factor)
         chains = warm_up(target, self.method, chains, warm_key, self.warmup, _AGE)
         chains, means, traces, _ = draw(
             target, self.method, chains, draw_key, self.draws, gradients=True
         )
-        by_chain = gradients_of_chains(setup, whitening, means, self._plan())
-        # of the hyperparameters that are searched, frozen ones left out
+        by_chain = gradients_of_chains(setup, whitening, means, self.route)
+        # with respect to the hyperparameters that are searched, without the frozen ones
         _, pull_back = jax.vjp(data.complete, model)
         mean, error = (pull_back(part)[0] for part in mean_and_error(by_chain))
         acceptances = jnp.mean(traces.acceptance, axis=0)
@@ -187,11 +157,11 @@ class Sampled(AbstractObjective):
             gradient=jax.tree.map(jnp.negative, mean),
             standard_error=error,
             result=jnp.where(sound, RESULTS.successful, RESULTS.sampling_failed).astype(jnp.int32),
-            memory=_as_walker(chains, whitening),
+            memory=_without_kernel(chains, whitening.factor),
             info={
                 "acceptance": acceptance,
                 "least_acceptance": jnp.min(acceptances),
-                "rhat": split_rhat(traces),
+                "rhat": largest_rhat(traces),
                 "divergences": jnp.sum(traces.divergent).astype(dtype),
                 "step_size": jnp.exp(chains.log_step),
                 "whitening_error": whitening.error,
@@ -199,45 +169,86 @@ class Sampled(AbstractObjective):
         )
 
     def compare(self, model, data, key):
-        """Minus the log evidence of the same low-rank machine; NaN if it was not found."""
+        """Minus the log evidence of the same low-rank machine; NaN if it cannot be estimated.
+
+        By thermodynamic integration or, for a loss with a wall, by sequential Monte Carlo.
+        """
+        setup = self._setup(model, data)
         run_key = jax.random.split(jax.random.fold_in(key, 1))[1]
-        return minus_log_evidence(self._setup(model, data), run_key)
+        try:
+            estimate = integrate(setup, Thermodynamic(), run_key, False)
+        except InfiniteLossError:  # the loss has a wall
+            estimate = temper(setup, TemperedSMC(), run_key, False)
+        return -float(estimate.value)
 
     def problems(self, model, info, end):
-        """Whether the chains went badly, the rank was too low, or draws were too few."""
-        return problems_of_search(model.loss, info, end, self.chains, self.draws)
-
-    def _plan(self) -> Plan:
-        assert self.route is not None
-        return Plan(self.method, self.chains, self.warmup, self.draws, self.route)
+        limits = Thresholds()
+        present = np.isfinite(info["acceptance"])
+        steps = {name: np.asarray(column)[present] for name, column in info.items()}
+        problems = _problems_of_chains(steps, end, self.chains, self.draws, limits)
+        if self.draws < limits.fewest_draws:
+            problems.append(
+                f"{self.draws} draws in a step are too few to judge a chain: raise `draws` to at least "
+                f"{limits.fewest_draws}"
+            )
+        problems += check_whitening(float(steps["whitening_error"][end]))
+        return tuple(problems + check_wall(model.loss.has_wall))
 
     def _setup(self, model: KernelMachine, data: Data) -> Setup:
         assert self.subspace is not None
         return Setup(data.complete(model), data.x, data.y, data.weights, self.subspace)
 
-    def _at(self, model: KernelMachine, data: Data) -> tuple[Setup, Whitening]:
-        setup = self._setup(model, data)
-        return setup, whiten(setup.model.kernel, setup.x, setup.subspace)
+
+def _without_kernel(chains: Chains, factor: Float[Array, "n p"]) -> CarriedChains:
+    return CarriedChains(chains.b @ factor.T, chains.curvature, chains.log_step)
 
 
-def minus_log_evidence(setup: Setup, key: Any) -> float:
-    """Minus the log evidence, by thermodynamic integration or, for a loss with a wall, by SMC."""
-    try:
-        found = estimate_evidence(setup, Thermodynamic(), key, False)
-    except InfiniteLossError:  # the loss has a wall
-        found = estimate_evidence(setup, TemperedSMC(), key, False)
-    return -float(found.value)
-
-
-def _as_walker(chains: Chains, whitening: Whitening) -> Walker:
-    return Walker(chains.b @ whitening.factor.T, chains.curvature, chains.log_step)
-
-
-def _carried_over(walker: Walker, factor: Float[Array, "n p"]) -> Chains:
-    """The white coordinates that come nearest to the latent values: `b = (V'V)^-1 V' theta`."""
+def _with_kernel(carried: CarriedChains, factor: Float[Array, "n p"]) -> Chains:
+    """Chains at the white coordinates nearest to the latent values: `b = (V'V)^-1 V' theta`."""
     gram = factor.T @ factor
     ridge = gram.shape[0] * jnp.finfo(gram.dtype).eps * jnp.trace(gram)
     gram = gram + ridge * jnp.eye(gram.shape[0], dtype=gram.dtype)
-    lower = cholesky(gram)
-    b = solve_by_factor(lower, factor.T @ walker.latent.T).T
-    return Chains(b, walker.curvature, walker.log_step)
+    b = solve_by_factor(cholesky(gram), factor.T @ carried.latent.T).T
+    return Chains(b, carried.curvature, carried.log_step)
+
+
+def _problems_of_chains(
+    steps: Mapping[str, np.ndarray], end: int, chains: int, draws: int, limits: Thresholds
+) -> list[str]:
+    """Report chains that went badly at the end of a start, or often on the way there."""
+    acceptance, least = steps["acceptance"], steps["least_acceptance"]
+    low = acceptance < limits.least_acceptance
+    stuck = least < limits.stuck
+    wild = steps["divergences"] > limits.divergences * chains * draws
+    enough = draws >= limits.fewest_draws
+    apart = ~(steps["rhat"] <= limits.step_rhat) & enough
+    bad = low | stuck | wild | apart
+    if not bad.any() or not (bad[end] or bad.mean() > _FEW_STEPS):
+        return []
+    parts = [
+        f"in {bad.sum()} of {len(bad)} steps{', the last among them,' if bad[end] else ''} the chains "
+        "went badly"
+    ]
+    if low.any():
+        parts.append(
+            f"in {low.sum()} less than {limits.least_acceptance:.0%} of the trajectories were accepted, "
+            f"{acceptance.min():.0%} at worst (of one chain {least.min():.0%})"
+        )
+    if stuck.any():
+        parts.append(f"in {stuck.sum()} a chain did not move")
+    if wild.any():
+        parts.append(
+            f"in {wild.sum()} more than {limits.divergences:.0%} of the trajectories diverged"
+        )
+    if apart.any():
+        parts.append(
+            f"in {apart.sum()} the chains hardly moved or did not agree (R-hat above {limits.step_rhat})"
+        )
+    if (acceptance[bad] > limits.timid).all():
+        advice = "Raise the method's `step_size`, or let it adapt (`step_size=None`)"
+    else:
+        advice = (
+            "Lengthen `warmup`, raise the method's `target_acceptance` or lower its `step_size`, or bound "
+            "the hyperparameters (a large C times the kernel's amplitude makes a posterior with hard walls)"
+        )
+    return ["; ".join(parts) + ". " + advice]

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..approximations import Whitening, whiten
 from ..runtime import Progress, filter_jit
 from ..sampling import (
     HMC,
@@ -19,20 +18,19 @@ from ..sampling import (
     blackjax,
     check_whitening,
     first_state,
-    hmc,
     mean_curvature,
     scale,
     slopes,
-    target_of,
     total_loss,
+    trajectory,
 )
 from ..validation import check_number
-from ._estimate import Estimate, Path, check_counts
+from ._estimate import LogEvidence, Path, as_log_evidence, check_counts
 
 _DIVERGENCES = 0.01
-_GAIN = 1.5  # of the step size's logarithm by the acceptance beyond what is asked for
+_GAIN = 1.5  # change of the log step size per unit of acceptance above the target
 _LEAST_ACCEPTANCE = 0.2
-_LARGEST_SPREAD = 1.0  # of the runs' log evidences, in nats; beyond it few runs make up their mean
+_LARGEST_SPREAD = 1.0  # of the runs' log evidences, in nats; above it few runs dominate their mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,26 +38,26 @@ class TemperedSMC:
     """Tempered sequential Monte Carlo, with BlackJAX's particles and trajectories.
 
     Particles from the prior are weighted, resampled and moved by Hamiltonian Monte Carlo while the losses
-    grow from nothing to their full strength, `t L(f)` with the temperature t from 0 to 1. Each temperature
-    is such that the weights are worth `target_ess` of the particles; the masses `I + t V' D V` with the
-    mean curvatures D, and the step size, are learnt from the particles on the way.
+    grow from zero to their full strength, `t L(f)` with the temperature t from 0 to 1. Each temperature is
+    chosen so that the effective share of the particles is `target_ess`. The masses `I + t V' D V`, with the
+    mean curvatures D, and the step size adapt to the particles on the way.
 
-    Where the loss is infinite for some draws from the prior, the latent function grows instead, `L(t f)`: at
-    first no particle is behind the wall, and later on few at a time. The path is then that of the machine
-    with the prior's amplitude t times what it is, and begins with `ln Z(0) = -sum_i w_i L(y_i, 0)`.
+    If the loss is infinite for some draws from the prior, the latent function grows instead, `L(t f)`: at
+    first no particle is behind the wall, and later only few at a time. The path is then that of the machine
+    whose prior amplitude is multiplied by t, and it begins with `ln Z(0) = -sum_i w_i L(y_i, 0)`.
 
-    The mean weights multiply up to an unbiased estimate of the evidence itself, not of its logarithm (but
-    for the adaptation, whose effect vanishes with many particles), so the runs are averaged before the
-    logarithm is taken. Its standard error is that of the runs' mean, to first order.
+    The product of the mean weights is an unbiased estimate of the evidence, not of its logarithm (except for
+    the adaptation, whose effect vanishes with many particles), so the runs are averaged before the
+    logarithm is taken. The standard error is that of the runs' mean, to first order.
 
     **Arguments:**
 
-    - `particles`: of each run.
-    - `runs`: independent ones, over which the standard error is taken.
-    - `moves`: trajectories of each particle at each temperature.
-    - `target_ess`: the share of effective particles by which temperatures are chosen.
-    - `max_temperatures`: after which a run is given up.
-    - `sampler`: `jaxsvm.sampling.HMC(...)`; its `step_size` is adapted unless it is given.
+    - `particles`: the number of particles in each run.
+    - `runs`: the number of independent runs, which give the standard error.
+    - `moves`: the number of trajectories of each particle at each temperature.
+    - `target_ess`: the share of effective particles that determines the next temperature.
+    - `max_temperatures`: the number of temperatures after which a run is given up.
+    - `sampler`: `jaxsvm.sampling.HMC(...)`; its `step_size` is adapted unless it is set.
     """
 
     particles: int = 256
@@ -77,13 +75,13 @@ class TemperedSMC:
 
 
 class TemperedDiagnostics(eqx.Module):
-    """How the particles of each run moved.
+    """The quality of the particles of each run.
 
-    `temperatures` is how many a run took, `acceptance` the least mean acceptance at any of them,
-    `divergences` the number of trajectories whose energy exploded (those that hit a wall not counted),
-    `step_size` the last one, `unique` the least share of different ancestors that a resampling left. `wall`
-    tells whether the loss was infinite for some draws from the prior, and `whitening_error` the share of the
-    prior's variance that a low rank loses.
+    `temperatures` is the number of temperatures, `acceptance` the lowest mean acceptance at any of them,
+    `divergences` the number of trajectories whose energy exploded (except those that hit a wall),
+    `step_size` the last step size, `unique` the smallest share of different ancestors after a resampling.
+    `wall` says whether the loss was infinite for some draws from the prior, and `whitening_error` is the
+    share of the prior's variance that a low rank loses.
     """
 
     temperatures: Array
@@ -96,7 +94,7 @@ class TemperedDiagnostics(eqx.Module):
 
 
 class _Records(NamedTuple):
-    """What is kept of each temperature of a run, the first being zero."""
+    """The record of each temperature of a run; the first temperature is zero."""
 
     temperature: Float[Array, " steps"]
     mean_loss: Float[Array, " steps"]
@@ -107,7 +105,7 @@ class _Records(NamedTuple):
 
 
 class _Particles(NamedTuple):
-    """With their weights they stand for the posterior at the temperature."""
+    """Weighted particles, which represent the posterior at the temperature."""
 
     particles: Float[Array, "particles p"]
     weights: Float[Array, " particles"]
@@ -115,7 +113,7 @@ class _Particles(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """Where a run is."""
+    """The state of a run."""
 
     state: _Particles
     log_step: Float[Array, ""]
@@ -123,30 +121,30 @@ class _Run(NamedTuple):
     records: _Records
 
 
-def temper(setup: Setup, method: TemperedSMC, key, progress: bool | None) -> Estimate:
-    """`ln Z(1)` by sequential Monte Carlo."""
+def temper(setup: Setup, method: TemperedSMC, key, progress: bool | None) -> LogEvidence:
+    """The log evidence by sequential Monte Carlo; problems are recorded without a warning."""
     wall_key, run_key = jax.random.split(key)
     runs = []
     with Progress(method.runs, "log evidence", progress) as bar:
-        whitening, wall = _begin(setup, method, wall_key)
+        target, wall, whitening_error = _begin(setup, method, wall_key)
         for number in range(method.runs):
-            run = _run(setup, whitening, wall, method, jax.random.fold_in(run_key, number))
+            run = _run(target, wall, method, jax.random.fold_in(run_key, number))
             runs.append(jax.tree.map(np.asarray, (run.steps, run.log_step, run.records)))
             bar.update(number + 1, f"{int(run.steps)} temperatures")
-    return _summarize(method, runs, bool(wall), float(whitening.error), setup.y.dtype)
+    return _summarize(setup, method, runs, bool(wall), float(whitening_error))
 
 
 @filter_jit
-def _begin(setup: Setup, method: TemperedSMC, key) -> tuple[Whitening, Bool[Array, ""]]:
-    """The whitening, and whether draws from the prior have an infinite loss."""
-    whitening = whiten(setup.model.kernel, setup.x, setup.subspace)
-    target = target_of(setup, whitening)
+def _begin(setup: Setup, method: TemperedSMC, key) -> tuple[Target, Bool[Array, ""], Array]:
+    """The posterior, whether draws from the prior have an infinite loss, and the share of variance lost."""
+    whitening, target = setup.whiten()
     b = jax.random.normal(key, (method.particles, setup.subspace.rank), setup.y.dtype)
-    return whitening, ~jnp.all(jnp.isfinite(_losses(target, b @ target.factor.T)))
+    wall = ~jnp.all(jnp.isfinite(_losses(target, b @ target.factor.T)))
+    return target, wall, whitening.error
 
 
 def _at(target: Target, temperature, wall) -> Target:
-    """The target at a temperature, which is the strength of the losses or the latent function's amplitude."""
+    """The posterior at a temperature: the strength of the losses, or the amplitude of the latent function."""
     strength, amplitude = jnp.where(wall, 1.0, temperature), jnp.where(wall, temperature, 1.0)
     dtype = target.y.dtype
     return target._replace(
@@ -156,9 +154,8 @@ def _at(target: Target, temperature, wall) -> Target:
 
 
 @filter_jit
-def _run(setup: Setup, whitening: Whitening, wall, method: TemperedSMC, key) -> _Run:
-    """One run, up to temperature one or the most temperatures."""
-    full = target_of(setup, whitening)
+def _run(full: Target, wall, method: TemperedSMC, key) -> _Run:
+    """One run, up to temperature one or the largest number of temperatures."""
     rank, dtype = full.factor.shape[1], full.y.dtype
     longest = QUARTER_PERIOD / method.sampler.integration_steps
     smc = blackjax().smc
@@ -192,19 +189,19 @@ def _run(setup: Setup, whitening: Whitening, wall, method: TemperedSMC, key) -> 
             surplus = jnp.mean(acceptance) - method.sampler.target_acceptance
             log_step = log_step + (_GAIN * surplus).astype(dtype)
             log_step = jnp.minimum(log_step, jnp.log(longest))
-        place = run.steps + 1
+        row = run.steps + 1
         new = _Records(
-            temperature,
-            _mean_loss(full, wall, state),
-            run.records.log_partition[run.steps] + info.log_likelihood_increment,
-            jnp.mean(acceptance),
-            jnp.sum(divergent),
-            _share_of_different(info.ancestors),
+            temperature=temperature,
+            mean_loss=_mean_loss(full, wall, state),
+            log_partition=run.records.log_partition[run.steps] + info.log_likelihood_increment,
+            acceptance=jnp.mean(acceptance),
+            divergences=jnp.sum(divergent),
+            unique=_share_of_different(info.ancestors),
         )
-        records = jax.tree.map(lambda old, new: old.at[place].set(new), run.records, new)
-        return _Run(state, log_step, place, records)
+        records = jax.tree.map(lambda old, new: old.at[row].set(new), run.records, new)
+        return _Run(state, log_step, row, records)
 
-    def goes_on(run: _Run):
+    def continues(run: _Run):
         sound = jnp.isfinite(run.records.log_partition[run.steps])
         return (run.state.temperature < 1) & (run.steps < method.max_temperatures) & sound
 
@@ -218,17 +215,17 @@ def _run(setup: Setup, whitening: Whitening, wall, method: TemperedSMC, key) -> 
     start = empty.at[0].set(-total_loss(_at(full, 0.0, wall), jnp.zeros_like(full.y)))
     records = _Records(empty, mean_loss, start, empty + 1, empty.astype(int), empty + 1)
     begin = _Run(state, jnp.log(jnp.asarray(size, dtype)), jnp.zeros((), int), records)
-    return jax.lax.while_loop(goes_on, one, begin)
+    return jax.lax.while_loop(continues, one, begin)
 
 
 def _next_temperature(full: Target, wall, method: TemperedSMC, state: _Particles):
-    """Where the particles, moved by then, will have weights that are worth `target_ess` of them.
+    """The temperature at which the effective share of the moved particles will be `target_ess`.
 
-    `(sum W u)^2 / sum W u^2` with the present weights W and the factors u that come next: Zhou, Johansen and
-    Aston, "Toward automatic model comparison: an adaptive sequential Monte Carlo approach", 2016.
+    The share is `(sum W u)^2 / sum W u^2` with the present weights W and the next factors u: Zhou, Johansen
+    and Aston, "Toward automatic model comparison: an adaptive sequential Monte Carlo approach", 2016.
     """
     present = state.temperature
-    latent = state.particles @ full.factor.T  # grows with the temperature, if at all, as a whole
+    latent = state.particles @ full.factor.T  # at most scaled as a whole by the temperature
 
     def losses_at(temperature):
         target = _at(full._replace(factor=jnp.ones((), latent.dtype)), temperature, wall)
@@ -248,7 +245,7 @@ def _next_temperature(full: Target, wall, method: TemperedSMC, state: _Particles
 
 
 def _minus(loss, new_loss):
-    """The logarithm of a weight; nothing is left of a particle behind a wall."""
+    """The logarithm of a weight; a particle behind a wall has weight zero."""
     return jnp.where(jnp.isfinite(new_loss), loss - new_loss, -jnp.inf)
 
 
@@ -263,10 +260,8 @@ def _mover(sampler: HMC):
         size_key, move_key = jax.random.split(key)
         share = jax.random.uniform(size_key, (), step_size.dtype, -sampler.jitter, sampler.jitter)
         size = step_size * (1 + share)
-        state, info = hmc()(
-            move_key, state, density, size, inverse_mass_matrix, sampler.integration_steps
-        )
-        # behind a wall the energy is infinite, which is no failure of the integrator
+        state, info = trajectory(sampler, move_key, state, density, size, inverse_mass_matrix)
+        # behind a wall the energy is infinite, which is not a failure of the integrator
         divergent = info.is_divergent & ~jnp.isposinf(info.energy)
         return state, (info.acceptance_rate, divergent)
 
@@ -274,12 +269,12 @@ def _mover(sampler: HMC):
 
 
 def _inverse_masses(target: Target, method: TemperedSMC, state: _Particles):
-    """About the covariance of the posterior for which the weighted particles stand: `(I + V' D V)^-1`."""
+    """An approximate covariance of the posterior that the particles represent: `(I + V' D V)^-1`."""
     if not method.sampler.rescale:
         return jnp.eye(target.factor.shape[1], dtype=target.y.dtype)
     latent = state.particles @ target.factor.T
     slope = jax.vmap(slopes, (None, 0))(target, latent)
-    # a particle that has no weight any more may be where slopes are infinite
+    # slopes may be infinite at a particle that has lost its weight
     slope = jnp.where((state.weights > 0)[:, None], slope, 0.0)
     moments = [state.weights @ values for values in (slope, latent, slope * latent, latent**2)]
     root = scale(target, mean_curvature(*moments)).root
@@ -291,7 +286,7 @@ def _losses(target: Target, latent: Float[Array, "particles n"]) -> Float[Array,
 
 
 def _mean_loss(full: Target, wall, state: _Particles):
-    """Of the losses at full strength, of latent functions as they are at the temperature."""
+    """The mean loss at full strength, of the latent functions at the temperature."""
     factor = _at(full, state.temperature, wall).factor
     losses = _losses(full, state.particles @ factor.T)
     return jnp.sum(jnp.where(state.weights > 0, state.weights * losses, 0.0))
@@ -301,28 +296,36 @@ def _share_of_different(ancestors):
     return jnp.mean(jnp.zeros(ancestors.shape[0]).at[ancestors].set(1.0))
 
 
-def _summarize(method: TemperedSMC, runs, wall, whitening_error, dtype) -> Estimate:
+def _summarize(setup: Setup, method: TemperedSMC, runs, wall, whitening_error) -> LogEvidence:
     steps = np.array([int(run[0]) for run in runs])
     records = jax.tree.map(lambda *leaves: np.stack(leaves), *(run[2] for run in runs))
     # shorter runs stay where they ended
-    places = np.minimum(np.arange(steps.max() + 1)[None, :], steps[:, None])
+    numbers = np.minimum(np.arange(steps.max() + 1)[None, :], steps[:, None])
     columns = (records.temperature, records.mean_loss, records.log_partition)
-    path = Path(*(jnp.asarray(np.take_along_axis(c, places, axis=1), dtype) for c in columns))
+    dtype = setup.y.dtype
+    path = Path(*(jnp.asarray(np.take_along_axis(c, numbers, axis=1), dtype) for c in columns))
     ends = np.arange(method.runs), steps
     complete = records.temperature[ends] >= 1
     values = np.where(complete, records.log_partition[ends], np.nan).astype(np.float64)
     value, error = _log_mean(values)
     diagnostics = TemperedDiagnostics(
-        jnp.asarray(steps),
-        jnp.asarray(records.acceptance.min(axis=1)),
-        jnp.asarray(records.divergences.sum(axis=1)),
-        jnp.asarray(np.exp([run[1] for run in runs])),
-        jnp.asarray(records.unique.min(axis=1)),
-        jnp.asarray(wall),
-        jnp.asarray(whitening_error),
+        temperatures=jnp.asarray(steps),
+        acceptance=jnp.asarray(records.acceptance.min(axis=1)),
+        divergences=jnp.asarray(records.divergences.sum(axis=1)),
+        step_size=jnp.asarray(np.exp([run[1] for run in runs])),
+        unique=jnp.asarray(records.unique.min(axis=1)),
+        wall=jnp.asarray(wall),
+        whitening_error=jnp.asarray(whitening_error),
     )
-    problems = _problems(method, diagnostics, values, records.log_partition[ends])
-    return Estimate(value, error, values, path, diagnostics, problems)
+    return as_log_evidence(
+        setup,
+        log_partition=value,
+        standard_error=error,
+        estimates=values,
+        path=path,
+        diagnostics=diagnostics,
+        problems=_problems(method, diagnostics, values, records.log_partition[ends]),
+    )
 
 
 def _log_mean(values: np.ndarray) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""The log evidence by thermodynamic integration: along the strength of the losses, from the prior up."""
+"""The log evidence by thermodynamic integration over the strength of the losses, beginning at the prior."""
 
 import dataclasses
 from typing import NamedTuple
@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..approximations import Whitening, whiten
 from ..runtime import Progress, filter_jit
 from ..sampling import (
     HMC,
@@ -17,21 +16,22 @@ from ..sampling import (
     Chains,
     Method,
     Setup,
+    Target,
     check_whitening,
     draw,
+    first_log_step,
     mean_curvature,
-    slopes,
-    target_of,
+    moments,
+    split_rhat,
     total_loss,
     warm_up,
 )
 from ..validation import check_number
-from ._estimate import Estimate, Path, check_counts, standard_error
+from ._estimate import LogEvidence, Path, as_log_evidence, check_counts
 
-_FIRST_STEP = 0.3
-_LOOKS = 8  # of the host at the ladder, at most
-# Halving all steps divides the error of the rule by 16 or more where the integrand is smooth on their
-# scale; only a factor of 4 is counted on.
+_PIECES = 8  # of the ladder, between which the progress bar advances
+# Halving all steps divides the error of the rule by 16 or more if the integrand is smooth on their scale;
+# we count on a factor of 4 only.
 _GAIN_OF_HALVING = 4
 _WORST_RHAT = 1.1  # about ten effective draws of a chain
 _DRIFT = 4.0  # standard errors
@@ -40,27 +40,28 @@ _LEAST_ACCEPTANCE = 0.4
 
 
 class InfiniteLossError(ValueError):
-    """Draws from the prior with an infinite loss: there is nothing to integrate from."""
+    """Draws from the prior have an infinite loss, so the integral has no finite beginning."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Thermodynamic:
     """Thermodynamic integration: `ln Z(1) = -int_0^1 dt <sum_i w_i L_i>_t`.
 
-    All losses are multiplied by t. For a loss that is linear in C this is integrating over C from zero,
-    where the posterior is the prior: [GS03, eq. 18]. Chains begin with exact draws from the prior and are
-    carried from temperature to temperature, so that each gives an estimate of its own.
+    All losses are multiplied by t. For a loss that is linear in C this integrates over C from zero, where
+    the posterior is the prior [GS03, eq. 18]. Chains begin with exact draws from the prior and are carried
+    from temperature to temperature, so that each chain gives an independent estimate.
 
-    With `t = u^power` the integrand `g = -<L>_t dt/du` vanishes at the prior, and the trapezoid rule over
-    equal steps h of u errs only by what it misses at the other end: `h/2 (g0 + g1) + h^2/12 (g0' - g1')` in
-    each step, where `g'` is known from the variance of the loss, `d<L>/dt = -Var L`.
+    With `t = u^power` the integrand `g = -<L>_t dt/du` vanishes at the prior. The rule for each step h of u
+    is the trapezoid rule with its end correction, `h/2 (g0 + g1) + h^2/12 (g0' - g1')`, where `g'` follows
+    from the variance of the loss, `d<L>/dt = -Var L`.
 
     **Arguments:**
 
-    - `temperatures`: their number K, even.
+    - `temperatures`: the number of temperatures above zero, even.
     - `power`: how much they crowd near the prior, where the mean loss falls fastest; at least 2.
-    - `chains`: over which the standard error is taken.
-    - `warmup`, `draws`: of each chain at each temperature.
+    - `chains`: the number of chains, which give the standard error.
+    - `warmup`, `draws`: the numbers of draws of each chain at each temperature, before and after it has
+      adapted.
     - `sampler`: `jaxsvm.sampling.HMC(...)` or `NUTS(...)`.
     """
 
@@ -75,8 +76,8 @@ class Thermodynamic:
         check_counts(self, temperatures=4, chains=2, warmup=0, draws=4)
         if self.temperatures % 2:
             raise ValueError(
-                f"`temperatures` must be even, but is {self.temperatures}: the estimate with every second "
-                "of them tells the error of the rule"
+                f"`temperatures` must be even, but is {self.temperatures}: every second of them gives an "
+                "estimate of the error of the rule"
             )
         check_number("power", self.power, least=2)
         if not isinstance(self.sampler, HMC | NUTS):
@@ -91,13 +92,13 @@ class Thermodynamic:
 
 
 class ThermodynamicDiagnostics(eqx.Module):
-    """How the chains went at each temperature above zero, and how far the sum is from the integral.
+    """The quality of the chains at each temperature above zero, and of the integration rule.
 
-    `acceptance` is the mean over the chains, `divergences` their total, `step_size` theirs, `rhat` that of
-    the loss.
-    `discretization_error` is an estimate of the error of the rule, from every second temperature; `drift` is
-    the result of the second halves of all draws minus that of the first halves, and `drift_error` its
-    standard error. `whitening_error` is the share of the prior's variance that a low rank loses.
+    `acceptance` is the mean over the chains, `divergences` their total, `step_size` the step size of all, and
+    `rhat` the R-hat of the loss. `discretization_error` estimates the error of the rule from every second
+    temperature. `drift` is the result of the second halves of all draws minus that of the first halves, and
+    `drift_error` its standard error. `whitening_error` is the share of the prior's variance that a low rank
+    loses.
     """
 
     acceptance: Float[Array, " temperatures"]
@@ -111,7 +112,7 @@ class ThermodynamicDiagnostics(eqx.Module):
 
 
 class _Records(NamedTuple):
-    """What is kept of each temperature."""
+    """The record of each temperature."""
 
     loss: Float[Array, "temperatures draws chains"]
     acceptance: Float[Array, " temperatures"]
@@ -119,13 +120,13 @@ class _Records(NamedTuple):
     step_size: Float[Array, " temperatures"]
 
 
-def integrate(setup: Setup, method: Thermodynamic, key, progress: bool | None) -> Estimate:
-    """`ln Z(1)` by thermodynamic integration."""
+def integrate(setup: Setup, method: Thermodynamic, key, progress: bool | None) -> LogEvidence:
+    """The log evidence by thermodynamic integration; problems are recorded without a warning."""
     prior_key, ladder_key = jax.random.split(key)
-    whitening, chains, prior_loss = _at_prior(setup, method, prior_key)
+    target, chains, prior_loss, whitening_error = _at_prior(setup, method, prior_key)
     if not np.isfinite(np.asarray(prior_loss)).all():
         raise InfiniteLossError(
-            "the mean loss of draws from the prior is not finite, so that there is nothing to integrate: "
+            "the mean loss of draws from the prior is not finite, so it cannot be integrated: "
             'the loss has a wall, or its values overflow. Use `method="smc"`'
         )
     temperatures = jnp.asarray(method.ladder[1:], setup.y.dtype)
@@ -135,19 +136,19 @@ def integrate(setup: Setup, method: Thermodynamic, key, progress: bool | None) -
         for first in range(0, method.temperatures, length):
             piece = temperatures[first : first + length]
             keys = jax.random.split(jax.random.fold_in(ladder_key, first), length)
-            chains, records = _climb(setup, whitening, method, chains, before, piece, keys)
+            chains, records = _climb(target, method, chains, before, piece, keys)
             before = piece[-1]
             pieces.append(jax.tree.map(np.asarray, records))
             bar.update(first + length, f"acceptance {pieces[-1].acceptance[-1]:.2f}")
     records = jax.tree.map(lambda *leaves: np.concatenate(leaves), *pieces)
-    # sums of many numbers are done in double precision, whatever that of the chains
+    # sums of many numbers need double precision, even if the chains have single precision
     loss = np.concatenate([prior_loss[None], records.loss]).astype(np.float64)
-    return _summarize(method, loss, records, float(whitening.error), setup.y.dtype)
+    return _summarize(setup, method, loss, records, float(whitening_error))
 
 
 def _length_of_piece(temperatures: int) -> int:
-    """Between two looks of the host; pieces of one length are compiled once."""
-    shortest = -(-temperatures // _LOOKS)
+    """The number of temperatures in a piece; one program serves all pieces, since they are equally long."""
+    shortest = -(-temperatures // _PIECES)
     return next(
         length for length in range(shortest, temperatures + 1) if temperatures % length == 0
     )
@@ -155,40 +156,30 @@ def _length_of_piece(temperatures: int) -> int:
 
 @filter_jit
 def _at_prior(setup: Setup, method: Thermodynamic, key):
-    """The whitening, chains that are draws from the prior, and the losses of exact draws."""
-    whitening = whiten(setup.model.kernel, setup.x, setup.subspace)
-    target = target_of(setup, whitening)
+    """The posterior, chains at draws from the prior, the losses of such draws, and the variance lost."""
+    whitening, target = setup.whiten()
     dtype = target.y.dtype
     shape = (method.chains, target.factor.shape[1])
 
     def one(carry, key):
-        _, moments = carry
+        _, means = carry
         b = jax.random.normal(key, shape, dtype)
         latent = b @ target.factor.T
-        slope = jax.vmap(slopes, (None, 0))(target, latent)
-        seen = jnp.mean(jnp.stack([slope, latent, slope * latent, latent**2]), axis=1)
         loss = jax.vmap(total_loss, (None, 0))(target, latent)
-        return (b, moments + seen / method.draws), loss
+        return (b, means + moments(target, latent) / method.draws), loss
 
     begin = (jnp.zeros(shape, dtype), jnp.zeros((4, *target.y.shape), dtype))
-    (b, moments), losses = jax.lax.scan(one, begin, jax.random.split(key, method.draws))
-    curvature = mean_curvature(*moments) * jnp.asarray(method.ladder[1], dtype)
-    size = _FIRST_STEP if method.sampler.step_size is None else method.sampler.step_size
-    return whitening, Chains(b, curvature, jnp.log(jnp.asarray(size, dtype))), losses
+    (b, means), losses = jax.lax.scan(one, begin, jax.random.split(key, method.draws))
+    curvature = mean_curvature(*means) * jnp.asarray(method.ladder[1], dtype)
+    chains = Chains(b, curvature, first_log_step(method.sampler, dtype))
+    return target, chains, losses, whitening.error
 
 
 @filter_jit
 def _climb(
-    setup: Setup,
-    whitening: Whitening,
-    method: Thermodynamic,
-    chains: Chains,
-    before,
-    temperatures,
-    keys,
+    full: Target, method: Thermodynamic, chains: Chains, before, temperatures, keys
 ) -> tuple[Chains, _Records]:
-    """Some temperatures, one after the other."""
-    full = target_of(setup, whitening)
+    """Sample at several temperatures, one after the other."""
 
     def one(carry, inputs):
         chains, before = carry
@@ -200,10 +191,10 @@ def _climb(
         chains = warm_up(target, method.sampler, chains, warm_key, method.warmup)
         chains, _, traces, _ = draw(target, method.sampler, chains, draw_key, method.draws)
         records = _Records(
-            traces.loss / temperature,
-            jnp.mean(traces.acceptance),
-            jnp.sum(traces.divergent),
-            jnp.exp(chains.log_step),
+            loss=traces.loss / temperature,
+            acceptance=jnp.mean(traces.acceptance),
+            divergences=jnp.sum(traces.divergent),
+            step_size=jnp.exp(chains.log_step),
         )
         return (chains, temperature), records
 
@@ -212,9 +203,9 @@ def _climb(
 
 
 def _integrals(power: float, loss: np.ndarray) -> np.ndarray:
-    """`ln Z(t)` at all temperatures by each chain, from losses of shape (temperatures, draws, chains)."""
+    """`ln Z(t)` at all temperatures from each chain, for losses of shape (temperatures, draws, chains)."""
     mean = loss.mean(axis=1)
-    # about the mean of all chains: about its own mean that of a short chain would be too small
+    # about the mean of all chains: about its own mean the variance of a short chain would be too small
     variance = np.mean((loss - loss.mean(axis=(1, 2), keepdims=True)) ** 2, axis=1)
     u, step = np.linspace(0, 1, len(loss), retstep=True)
     rate, bend = power * u ** (power - 1), power * (power - 1) * u ** (power - 2)
@@ -224,37 +215,41 @@ def _integrals(power: float, loss: np.ndarray) -> np.ndarray:
     return np.concatenate([np.zeros_like(mean[:1]), np.cumsum(parts, axis=0)])
 
 
-def _split_rhat(loss: np.ndarray) -> np.ndarray:
-    """Gelman and Rubin's, `sqrt(1 - 1/m + B / W)`, of half chains of m draws: not one if they disagree."""
-    half = loss.shape[1] // 2
-    halves = np.concatenate([loss[:, :half], loss[:, -half:]], axis=2)
-    within = np.mean(np.var(halves, axis=1, ddof=1), axis=1)
-    between = np.var(np.mean(halves, axis=1), axis=1, ddof=1)
-    with np.errstate(all="ignore"):
-        return np.sqrt(1 - 1 / half + between / within)
+def _standard_error(values: np.ndarray) -> float:
+    """The standard error of the mean of independent values."""
+    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
 
 
-def _summarize(method: Thermodynamic, loss, records: _Records, whitening_error, dtype) -> Estimate:
+def _summarize(
+    setup: Setup, method: Thermodynamic, loss, records: _Records, whitening_error
+) -> LogEvidence:
     power, half = method.power, method.draws // 2
     integrals = _integrals(power, loss)
     values = integrals[-1]
     coarse = _integrals(power, loss[::2])[-1]
     drifts = _integrals(power, loss[:, -half:])[-1] - _integrals(power, loss[:, :half])[-1]
     columns = (np.broadcast_to(method.ladder, integrals.T.shape), loss.mean(axis=1).T, integrals.T)
-    path = Path(*(jnp.asarray(column, dtype) for column in columns))
+    path = Path(*(jnp.asarray(column, setup.y.dtype) for column in columns))
     diagnostics = ThermodynamicDiagnostics(
-        jnp.asarray(records.acceptance),
-        jnp.asarray(records.divergences),
-        jnp.asarray(records.step_size),
-        jnp.asarray(_split_rhat(loss[1:])),
-        jnp.asarray(abs(np.mean(coarse - values)) / _GAIN_OF_HALVING),
-        jnp.asarray(np.mean(drifts)),
-        jnp.asarray(standard_error(drifts)),
-        jnp.asarray(whitening_error),
+        acceptance=jnp.asarray(records.acceptance),
+        divergences=jnp.asarray(records.divergences),
+        step_size=jnp.asarray(records.step_size),
+        rhat=jnp.asarray(split_rhat(loss[1:].T)),
+        discretization_error=jnp.asarray(abs(np.mean(coarse - values)) / _GAIN_OF_HALVING),
+        drift=jnp.asarray(np.mean(drifts)),
+        drift_error=jnp.asarray(_standard_error(drifts)),
+        whitening_error=jnp.asarray(whitening_error),
     )
-    error = standard_error(values)
-    problems = _problems(method, diagnostics, error)
-    return Estimate(float(np.mean(values)), error, values, path, diagnostics, problems)
+    error = _standard_error(values)
+    return as_log_evidence(
+        setup,
+        log_partition=float(np.mean(values)),
+        standard_error=error,
+        estimates=values,
+        path=path,
+        diagnostics=diagnostics,
+        problems=_problems(method, diagnostics, error),
+    )
 
 
 def _problems(method: Thermodynamic, d: ThermodynamicDiagnostics, error: float) -> list[str]:
@@ -281,7 +276,7 @@ def _problems(method: Thermodynamic, d: ThermodynamicDiagnostics, error: float) 
         )
     if abs(float(d.drift)) > _DRIFT * float(d.drift_error):
         problems.append(
-            f"the chains were still on their way (first and second halves differ by {float(d.drift):+.2g} "
+            f"the chains have not settled (first and second halves differ by {float(d.drift):+.2g} "
             f"± {float(d.drift_error):.1g} nats): lengthen `warmup`"
         )
     if float(d.discretization_error) > error:

@@ -1,14 +1,13 @@
-"""Sampling the posterior of the latent function."""
+"""Sampling the posteriors of the latent function and of the hyperparameters."""
 
-from ._blackjax import blackjax as blackjax
-from ._blackjax import first_state as first_state
-from ._blackjax import hmc as hmc
 from ._chains import QUARTER_PERIOD as QUARTER_PERIOD
 from ._chains import Averages as Averages
 from ._chains import Chains as Chains
 from ._chains import Traces as Traces
 from ._chains import draw as draw
+from ._chains import first_log_step as first_log_step
 from ._chains import mean_curvature as mean_curvature
+from ._chains import moments as moments
 from ._chains import start_chains as start_chains
 from ._chains import warm_up as warm_up
 from ._diagnostics import Diagnostics as Diagnostics
@@ -17,20 +16,24 @@ from ._diagnostics import Thresholds as Thresholds
 from ._diagnostics import check_wall as check_wall
 from ._diagnostics import check_whitening as check_whitening
 from ._diagnostics import diagnose as diagnose
+from ._diagnostics import largest_rhat as largest_rhat
 from ._diagnostics import split_rhat as split_rhat
 from ._diagnostics import warn_of_problems as warn_of_problems
 from ._hyperparameters import sample_hyperparameters as sample_hyperparameters
 from ._hyperposterior import HyperDiagnostics as HyperDiagnostics
 from ._hyperposterior import HyperPosterior as HyperPosterior
-from ._methods import HMC as HMC
-from ._methods import NUTS as NUTS
-from ._methods import Method as Method
-from ._methods import paper_setting as paper_setting
-from ._posterior import Posterior as Posterior
+from ._sample import Posterior as Posterior
 from ._sample import Setup as Setup
 from ._sample import check_sampler as check_sampler
 from ._sample import sample as sample
-from ._sample import target_of as target_of
+from ._sample import set_up as set_up
+from ._samplers import HMC as HMC
+from ._samplers import NUTS as NUTS
+from ._samplers import Method as Method
+from ._samplers import blackjax as blackjax
+from ._samplers import first_state as first_state
+from ._samplers import paper_setting as paper_setting
+from ._samplers import trajectory as trajectory
 from ._target import Target as Target
 from ._target import scale as scale
 from ._target import slopes as slopes

@@ -1,30 +1,30 @@
-"""Chains of BlackJAX in white coordinates, all moving at once, with averages taken on the way."""
+"""BlackJAX chains in white coordinates, all moving at once, with averages taken on the way."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .._parameters import parameters
 from ..linalg import solve_triangular
 from ..losses import AbstractLoss
-from ._blackjax import first_state, hmc, nuts
-from ._methods import HMC, Method
+from ._samplers import HMC, Method, first_state, trajectory
 from ._target import Scaling, Target, find_mode, log_density, no_scaling, scale, slopes, total_loss
 
-_ROUNDS = 3  # of warm-up: the scaling is found anew after each but the last
-_BLOCK = 10  # draws whose outer products are added up in one matrix product
+_ROUNDS = 3  # of warm-up: each but the last ends with a new scaling
+_BLOCK = 10  # draws whose outer products are summed in one matrix product
 _COORDINATES = 4  # leading white coordinates that are traced
 _LARGEST_STEP, _SMALLEST_STEP = 2.0, 1e-5
 QUARTER_PERIOD = 1.57  # of a direction of unit width
 
 
 class Chains(NamedTuple):
-    """Where all chains are, and what has been learnt about how to move them.
+    """The positions of all chains, and the scaling and step size adapted so far.
 
-    `b` are their white coordinates, `curvature` is the mean curvature of each example's loss, for the
-    scaling, and `log_step` the logarithm of the step size.
+    `b` are their white coordinates, `curvature` is the mean curvature of each example's loss, which
+    determines the scaling, and `log_step` is the logarithm of the step size.
     """
 
     b: Float[Array, "chains p"]
@@ -35,8 +35,8 @@ class Chains(NamedTuple):
 class Averages(NamedTuple):
     """Means over the draws of each chain.
 
-    `b` of the white coordinates, `slope_b` of the matrices `u b'` with the slopes `u_i = w_i dL/df_i`,
-    `loss_gradient` of the derivatives of the total loss by the parameters of the loss.
+    `b` averages the white coordinates, `slope_b` the matrices `u b'` with the slopes `u_i = w_i dL/df_i`,
+    and `loss_gradient` the derivatives of the total loss with respect to the parameters of the loss.
     """
 
     b: Float[Array, "chains p"]
@@ -45,11 +45,11 @@ class Averages(NamedTuple):
 
 
 class Traces(NamedTuple):
-    """About ten numbers of each draw, by which to judge the chains; leading axes are draws and chains.
+    """About ten numbers of each draw, for the diagnostics; the leading axes are draws and chains.
 
     `loss` is the total loss, `penalty` is `b'b / 2`, `coordinates` are the leading white coordinates, and
-    `energy` is that at the beginning of the trajectory. `acceptance` is the probability of acceptance,
-    `divergent` whether the energy exploded, `steps` the number of leapfrog steps.
+    `energy` is the energy at the beginning of the trajectory. `acceptance` is the probability of acceptance,
+    `divergent` says whether the energy exploded, `steps` is the number of leapfrog steps.
     """
 
     loss: Float[Array, "draws chains"]
@@ -62,27 +62,37 @@ class Traces(NamedTuple):
 
 
 def start_chains(target: Target, method: Method, chains: int) -> Chains:
-    """All chains at the mode.
+    """Start all chains at the mode.
 
-    **Arguments:** `target`, the posterior; `method`, `HMC` or `NUTS`; `chains`, their number.
+    **Arguments:** `target`, the posterior; `method`, `HMC` or `NUTS`; `chains`, the number of chains.
 
     **Returns:** the `Chains`.
     """
     mode, curvature = find_mode(target)
-    size = jnp.asarray(0.3 if method.step_size is None else method.step_size, mode.dtype)
-    return Chains(jnp.broadcast_to(mode, (chains, mode.shape[0])), curvature, jnp.log(size))
+    b = jnp.broadcast_to(mode, (chains, mode.shape[0]))
+    return Chains(b, curvature, first_log_step(method, mode.dtype))
+
+
+def first_log_step(method: Method, dtype: Any) -> Float[Array, ""]:
+    """The logarithm of the step size with which chains begin.
+
+    **Arguments:** `method`, `HMC` or `NUTS`; `dtype`, of the chains.
+
+    **Returns:** a number.
+    """
+    return jnp.log(jnp.asarray(0.3 if method.step_size is None else method.step_size, dtype))
 
 
 def warm_up(
     target: Target, method: Method, chains: Chains, key, draws: int, age: float = 0.0
 ) -> Chains:
-    """Move the chains for a while, and learn the step size and the scaling on the way.
+    """Move the chains for a while, and adapt the step size and the scaling on the way.
 
-    In rounds: each round but the last gives a new scaling.
+    The warm-up runs in rounds; each round but the last ends with a new scaling.
 
-    **Arguments:** `target`, the posterior; `method`, `HMC` or `NUTS`; `chains`, where they are; `key`, of
-    JAX's random numbers; `draws`, of each chain; `age`, the number of draws that the step size has
-    been learnt from already: the larger, the less it changes.
+    **Arguments:** `target`, the posterior; `method`, `HMC` or `NUTS`; `chains`, before the warm-up; `key`, a
+    random key; `draws`, of each chain; `age`, the number of draws that have already adapted the step size:
+    the larger, the less it changes.
 
     **Returns:** the `Chains` after the warm-up.
     """
@@ -101,22 +111,20 @@ def warm_up(
 
 
 def _warm_up_round(target, method, chains, key, draws, age):
-    """Where a round ends, and the mean curvatures that it saw."""
+    """The chains after a round, and the mean curvatures over its draws."""
     scaling = scaling_of(target, method, chains)
 
     def body(carry, step_key):
         state, log_step, means, time = carry
         state, info = _move(target, method, scaling, state, jnp.exp(log_step), step_key)
         latent = state.position @ scaling.factor.T
-        slope = jax.vmap(slopes, (None, 0))(target, latent)
-        seen = jnp.mean(jnp.stack([slope, latent, slope * latent, latent**2]), axis=1)
         if method.step_size is None:
-            # stochastic approximation: chains are many, so the gain can be large at first
+            # stochastic approximation: there are many chains, so the gain can be large at first
             gain = 2.0 / (1.0 + time / 4) ** 0.8
             surplus = jnp.mean(info.acceptance_rate) - method.target_acceptance
             log_step = log_step + (gain * surplus).astype(log_step.dtype)
             log_step = jnp.clip(log_step, jnp.log(_SMALLEST_STEP), jnp.log(_largest_step(method)))
-        return (state, log_step, means + seen / draws, time + 1), None
+        return (state, log_step, means + moments(target, latent) / draws, time + 1), None
 
     state = _begin(target, scaling, chains.b)
     begin = (state, chains.log_step, jnp.zeros((4, *target.y.shape), target.y.dtype), age)
@@ -127,20 +135,31 @@ def _warm_up_round(target, method, chains, key, draws, age):
 
 
 def _largest_step(method: Method) -> float:
-    """With which a trajectory in scaled coordinates takes a quarter of their period.
+    """The step size with which a trajectory takes a quarter of the period of scaled coordinates.
 
-    A longer one would be on its way back: where the posterior is nearly Gaussian the step size alone
-    could grow until trajectories end where they began.
+    A longer trajectory would be on its way back: if the posterior is nearly Gaussian, adaptation alone could
+    increase the step size until trajectories end where they began.
     """
     if isinstance(method, HMC) and method.rescale:
         return min(QUARTER_PERIOD / method.integration_steps, _LARGEST_STEP)
     return _LARGEST_STEP
 
 
+def moments(target: Target, latent: Float[Array, "chains n"]) -> Float[Array, "4 n"]:
+    """The means over chains of `u_i`, `f_i`, `u_i f_i` and `f_i^2`, for `mean_curvature`.
+
+    **Arguments:** `target`, the posterior; `latent`, the latent values f of each chain.
+
+    **Returns:** four rows.
+    """
+    slope = jax.vmap(slopes, (None, 0))(target, latent)
+    return jnp.mean(jnp.stack([slope, latent, slope * latent, latent**2]), axis=1)
+
+
 def mean_curvature(slope, latent, product, square):
     """The slope of the regression of `u_i` on `f_i`: for a Gaussian `f_i` the mean of `d2L/df2`.
 
-    By Stein's lemma; it sees kinks as well.
+    This is Stein's lemma; it accounts for kinks as well.
 
     **Arguments:** `slope`, `latent`, `product` and `square`, the means of `u_i`, `f_i`, `u_i f_i` and
     `f_i^2`.
@@ -154,7 +173,7 @@ def mean_curvature(slope, latent, product, square):
 
 
 def scaling_of(target: Target, method: Method, chains: Chains) -> Scaling:
-    """The coordinates in which chains move."""
+    """The coordinates in which the chains move."""
     return scale(target, chains.curvature) if method.rescale else no_scaling(target)
 
 
@@ -169,11 +188,11 @@ def draw(
 ) -> tuple[Chains, Averages, Traces, Float[Array, "kept chains p"]]:
     """Draw from the posterior.
 
-    **Arguments:** `target`, the posterior; `method`, `HMC` or `NUTS`; `chains`, where they are; `key`, of
-    JAX's random numbers; `draws`, of each chain; `keep`, about how many of them to keep (`kept_places` has
-    their numbers); `gradients`, whether to average what gradients of the evidence need.
+    **Arguments:** `target`, the posterior; `method`, `HMC` or `NUTS`; `chains`, before the first draw; `key`,
+    a random key; `draws`, of each chain; `keep`, about how many of them to keep (`kept_numbers` has their
+    numbers); `gradients`, whether to take the averages that gradients of the evidence need.
 
-    **Returns:** where the chains end, averages over all draws, traces, and the draws that are kept.
+    **Returns:** the chains after the last draw, averages over all draws, traces, and the kept draws.
     """
     scaling = scaling_of(target, method, chains)
     state = _begin(target, scaling, chains.b)
@@ -198,7 +217,7 @@ def draw(
         )
         slope = jax.vmap(slopes, (None, 0))(target, latent) if gradients else None
         by_parameters = jax.vmap(_loss_gradient, (None, 0))(target, latent) if gradients else None
-        # of those that fall on one place the last one stays, since they come in order
+        # draws come in order, so the last one of each group of `thin` stays
         kept = kept.at[number // thin].set(b)
         return (state, kept, number + 1), (b, slope, by_parameters, trace)
 
@@ -206,13 +225,13 @@ def draw(
         inner, means, blocks = carry
         inner, (b, slope, by_parameters, trace) = jax.lax.scan(one, inner, block_keys)
         outer = None if slope is None else jnp.einsum("kcn,kcp->cnp", slope, b) / block
-        seen = Averages(
+        new_means = Averages(
             jnp.mean(b, axis=0),
             outer,
             jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), by_parameters),
         )
         share = 1 / (blocks + 1).astype(b.dtype)
-        means = jax.tree.map(lambda old, new: old + share * (new - old), means, seen)
+        means = jax.tree.map(lambda old, new: old + share * (new - old), means, new_means)
         return (inner, means, blocks + 1), trace
 
     count, rank = chains.b.shape
@@ -224,8 +243,8 @@ def draw(
     return chains._replace(b=state.position @ scaling.root.T), means, traces, kept
 
 
-def kept_places(draws: int, keep: int) -> np.ndarray:
-    """The numbers of the draws that are kept: of each `ceil(draws / keep)` the last, and the very last."""
+def kept_numbers(draws: int, keep: int) -> np.ndarray:
+    """The numbers of the kept draws: the last of every `ceil(draws / keep)`, and the very last."""
     thin = -(-draws // keep)
     return np.minimum(np.arange(thin, draws + thin, thin), draws) - 1
 
@@ -253,23 +272,22 @@ def _begin(target: Target, scaling: Scaling, b: Float[Array, "chains p"]):
 
 
 def _move(target: Target, method: Method, scaling: Scaling, state, step_size, key):
-    """One trajectory of each chain."""
+    """Move each chain along one trajectory."""
     count, rank = state.position.shape
     size_key, move_key = jax.random.split(key)
     sizes = jnp.full(count, step_size)
     if method.jitter:
         spread = jax.random.uniform(size_key, (count,), sizes.dtype, -method.jitter, method.jitter)
         sizes = sizes * (1 + spread)
-    if method.shorten_by_penalty and hasattr(target.loss, "C"):
-        sizes = sizes / jnp.maximum(getattr(target.loss, "C"), 1.0).astype(sizes.dtype)  # noqa: B009
+    penalty = parameters(target.loss).get("C") if method.shorten_by_penalty else None
+    if penalty is not None:
+        sizes = sizes / jnp.maximum(penalty, 1.0).astype(sizes.dtype)
     masses = jnp.ones(rank, state.position.dtype)
 
     def density(c):
         return log_density(target, scaling, c)
 
-    def one(key, state, size):
-        if isinstance(method, HMC):
-            return hmc()(key, state, density, size, masses, method.integration_steps)
-        return nuts()(key, state, density, size, masses, method.max_doublings)
+    def move_one(key, state, size):
+        return trajectory(method, key, state, density, size, masses)
 
-    return jax.vmap(one)(jax.random.split(move_key, count), state, sizes)
+    return jax.vmap(move_one)(jax.random.split(move_key, count), state, sizes)

@@ -1,4 +1,4 @@
-"""How far chains can be trusted, in numbers and in words."""
+"""Diagnostics of chains: numbers, and messages that say what is wrong and what to do."""
 
 from typing import Any, NamedTuple
 
@@ -10,21 +10,20 @@ from jaxtyping import Array, Float
 
 from ..runtime import warn_user
 from ._chains import Traces
-from ._effective import ess_bulk, ess_tail, rhat
 
 
 class SamplingWarning(UserWarning):
-    """Chains whose averages should not be trusted as they are."""
+    """The averages over chains should not be trusted as they are."""
 
 
 class Thresholds(NamedTuple):
     """Values beyond which a diagnostic is bad.
 
     `rhat`, `ess_of_chain` (effective draws of each chain), `divergences` (their share) and `ebfmi` are as
-    in `Diagnostics`. `least_acceptance` is the lowest mean acceptance, `stuck` that of a chain that hardly
-    moves, `timid` that of steps so short that nothing can go wrong. `fewest_draws` of a chain can be
-    judged; `lost_variance` is the share of the prior's variance that a low rank may lose; `step_rhat` is the
-    limit for the few draws of one step of a search.
+    in `Diagnostics`. A mean acceptance below `least_acceptance` is low; below `stuck` a chain hardly moves;
+    above `timid` the steps are too short. A chain needs `fewest_draws` to be judged; `lost_variance` is the
+    share of the prior's variance that a low rank may lose; `step_rhat` is the limit for the few draws of one
+    step of a search.
     """
 
     rhat: float = 1.05
@@ -35,23 +34,23 @@ class Thresholds(NamedTuple):
     timid: float = 0.995
     ebfmi: float = 0.2
     fewest_draws: int = 8
-    # At about this share the error of the evidence and of its gradient, compared with those of the exact
-    # kernel, reaches the standard errors of usual runs.
+    # At about this share the error of the evidence and of its gradient, relative to the exact kernel,
+    # reaches the standard errors of typical runs.
     lost_variance: float = 0.01
     step_rhat: float = 1.5
 
 
 class Diagnostics(eqx.Module):
-    """What the chains themselves tell of their quality.
+    """The quality of chains.
 
-    `acceptance` is the mean probability of acceptance of each chain, `divergences` their numbers of
+    `acceptance` is the mean probability of acceptance of each chain, `divergences` the number of its
     trajectories whose energy exploded. `rhat` (rank-normalized, split), `ess_bulk` and `ess_tail` (effective
     numbers of draws, of all chains together; Vehtari and others, 2021) are the worst over the total
-    loss, the penalty `b'b / 2` and the leading white coordinates; NaN where there are too few draws.
-    `ebfmi` is the smallest over the chains of `E[(E_t - E_(t-1))^2] / Var(E)` of the energies. `step_size`
-    is that of the leapfrog steps, `steps` the mean number of them in a trajectory, `whitening_error`
-    the share of the prior's variance that the low rank loses, `draws` the number of draws of each chain.
-    `wall` tells whether slopes of a loss with a wall were averaged, which have no fourth moment.
+    loss, the penalty `b'b / 2` and the leading white coordinates; NaN for too few draws. `ebfmi` is the
+    smallest over the chains of `E[(E_t - E_(t-1))^2] / Var(E)` of the energies. `step_size` is the size of a
+    leapfrog step, `steps` the mean number of them in a trajectory, `whitening_error` the share of the
+    prior's variance that the low rank loses, `draws` the number of draws of each chain. `wall` says whether
+    slopes of a loss with a wall were averaged; these have no fourth moment.
     """
 
     acceptance: Float[Array, " chains"]
@@ -68,7 +67,7 @@ class Diagnostics(eqx.Module):
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong, and what to do about it; empty if nothing is.
+        """What is wrong and what to do about it; empty if nothing is wrong.
 
         Among others: fewer than 8 draws of each chain, and a low rank that loses more than 1 % of the
         prior's variance.
@@ -98,19 +97,13 @@ def diagnose(traces: Traces, step_size, whitening_error, wall: bool = False) -> 
     """
     host: Any = jax.tree.map(np.asarray, traces)
     draws, chains = host.loss.shape
-    quantities = np.concatenate(
-        [host.loss[..., None], host.penalty[..., None], host.coordinates], axis=2
-    )
+    quantities = _quantities(host, np)
     enough = draws >= Thresholds().fewest_draws
-    each = [quantities[..., place].T for place in range(quantities.shape[2])]
+    each = [quantities[..., index].T for index in range(quantities.shape[2])]
 
-    def of_each(function, possible):
-        return np.array(
-            [function(q) if possible and np.isfinite(q).all() else np.nan for q in each]
-        )
+    def of_each(function):
+        return np.array([function(q) if enough and np.isfinite(q).all() else np.nan for q in each])
 
-    scale = of_each(rhat, enough)  # of half chains, so one chain is enough
-    bulk, tail = of_each(ess_bulk, enough), of_each(ess_tail, enough)
     with np.errstate(all="ignore"):
         energy = host.energy
         moves = (
@@ -118,43 +111,22 @@ def diagnose(traces: Traces, step_size, whitening_error, wall: bool = False) -> 
         )
         bfmi = moves / np.var(energy, axis=0)
     return Diagnostics(
-        jnp.asarray(host.acceptance.mean(axis=0)),
-        jnp.asarray(host.divergent.sum(axis=0)),
-        _worst(scale, np.max),
-        _worst(bulk, np.min),
-        _worst(tail, np.min),
-        _worst(bfmi, np.min),
-        jnp.asarray(step_size),
-        jnp.asarray(host.steps.mean()),
-        jnp.asarray(whitening_error),
-        draws,
-        wall,
+        acceptance=jnp.asarray(host.acceptance.mean(axis=0)),
+        divergences=jnp.asarray(host.divergent.sum(axis=0)),
+        rhat=_worst(of_each(rhat), np.max),  # of half chains, so one chain is enough
+        ess_bulk=_worst(of_each(ess_bulk), np.min),
+        ess_tail=_worst(of_each(ess_tail), np.min),
+        ebfmi=_worst(bfmi, np.min),
+        step_size=jnp.asarray(step_size),
+        steps=jnp.asarray(host.steps.mean()),
+        whitening_error=jnp.asarray(whitening_error),
+        draws=draws,
+        wall=wall,
     )
 
 
-def split_rhat(traces: Traces) -> Float[Array, ""]:
-    """The largest of the plain R-hats of half chains, on the device; NaN for less than four draws.
-
-    Gelman and Rubin's `sqrt(1 - 1/m + B / W)` with half chains of m draws. It needs no sorting, so it can be
-    found at each step of a search.
-
-    **Arguments:** `traces`, of shape (draws, chains).
-
-    **Returns:** a number.
-    """
-    parts = (traces.loss[..., None], traces.penalty[..., None], traces.coordinates)
-    quantities = jnp.concatenate(parts, axis=2)
-    half = quantities.shape[0] // 2
-    if half < 2:
-        return jnp.full((), jnp.nan, quantities.dtype)
-    halves = jnp.concatenate([quantities[:half], quantities[-half:]], axis=1)
-    within = jnp.mean(jnp.var(halves, axis=0, ddof=1), axis=0)
-    between = jnp.var(jnp.mean(halves, axis=0), axis=0, ddof=1)
-    return jnp.max(jnp.sqrt(1 - 1 / half + between / within))
-
-
 def _worst(values: np.ndarray, choose):
-    """The worst value; one that is not finite, as that of a chain that never moved, is the worst of all."""
+    """The worst value; NaN if one is not finite, as for a chain that never moved."""
     return jnp.asarray(choose(values) if np.isfinite(values).all() else np.nan)
 
 
@@ -171,7 +143,7 @@ def _problems(d: Diagnostics, limits: Thresholds) -> list[str]:
     elif len(stuck):
         problems.append(
             f"chains {stuck.tolist()} do not move, {chains - len(stuck)} do: averages are biased "
-            "towards where they stand. Lengthen the warm-up or lower the step size"
+            "towards the positions of the first. Lengthen the warm-up or lower the step size"
         )
     elif acceptance.mean() < limits.least_acceptance:
         problems.append(
@@ -186,7 +158,7 @@ def _problems(d: Diagnostics, limits: Thresholds) -> list[str]:
         )
     if d.draws < limits.fewest_draws:
         problems.append(
-            f"{d.draws} draws of each chain are too few to judge it by: draw at least {limits.fewest_draws}"
+            f"{d.draws} draws are too few to judge a chain: draw at least {limits.fewest_draws}"
         )
     else:
         problems += _problems_of_mixing(d, limits)
@@ -198,10 +170,10 @@ def _problems_of_mixing(d: Diagnostics, limits: Thresholds) -> list[str]:
     scale, effective, energies = float(d.rhat), float(d.ess_bulk), float(d.ebfmi)
     chains = len(d.acceptance)
     short = np.mean(np.asarray(d.acceptance)) > limits.timid
-    agree = scale <= limits.rhat  # not so if it is not a number, as for chains that never moved
+    agree = scale <= limits.rhat  # False for NaN, as for chains that never moved
     if not agree and short:
         problems.append(
-            f"the chains hardly move (R-hat {scale:.2f}), though nearly all trajectories were accepted: "
+            f"the chains hardly move (R-hat {scale:.2f}), although nearly all trajectories were accepted: "
             f"raise the step size of {float(d.step_size):.2g}, or let it adapt (`step_size=None`) in a "
             "warm-up"
         )
@@ -223,28 +195,28 @@ def _problems_of_mixing(d: Diagnostics, limits: Thresholds) -> list[str]:
 
 
 def check_whitening(error: float) -> list[str]:
-    """Say so if a low rank makes this the answer for another machine.
+    """Report a low rank that loses too much of the prior's variance.
 
-    **Arguments:** `error`, the share of the prior's variance that is lost.
+    **Arguments:** `error`, the share that is lost.
 
-    **Returns:** a list with one sentence, or none.
+    **Returns:** an empty list, or a list with one message.
     """
     limit = Thresholds().lost_variance
     if error <= limit:
         return []
     return [
-        f"the low rank loses {error:.1%} of the prior's variance, more than {limit:.0%}: this is the answer "
-        "for the machine of low rank, not for the model. Raise the rank and the number of landmarks of "
-        "`jaxsvm.Nystrom`, or take `jaxsvm.Exact()`"
+        f"the low rank loses {error:.1%} of the prior's variance, more than {limit:.0%}: the result holds "
+        "for the low-rank machine, not for the model. Raise the rank and the number of landmarks of "
+        "`jaxsvm.Nystrom`, or use `jaxsvm.Exact()`"
     ]
 
 
 def check_wall(wall: bool) -> list[str]:
-    """Say so if standard errors of averaged slopes are unreliable.
+    """Report unreliable standard errors of averaged slopes.
 
     **Arguments:** `wall`, whether the loss has a wall.
 
-    **Returns:** a list with one sentence, or none.
+    **Returns:** an empty list, or a list with one message.
     """
     if not wall:
         return []
@@ -255,9 +227,124 @@ def check_wall(wall: bool) -> list[str]:
 
 
 def warn_of_problems(diagnostics: Diagnostics, what: str) -> None:
-    """A `SamplingWarning` that says what is wrong with the chains, if anything is.
+    """Issue a `SamplingWarning` if anything is wrong with the chains.
 
     **Arguments:** `diagnostics`, of the chains; `what`, the beginning of the message.
     """
     if diagnostics.problems:
         warn_user(f"{what}: " + ". ".join(diagnostics.problems), SamplingWarning)
+
+
+# ---------------------------------------------------------------------------- R-hat and effective draws
+#
+# By ranks: Vehtari, Gelman, Simpson, Carpenter and Buerkner, "Rank-normalization, folding, and
+# localization: an improved R-hat for assessing convergence of MCMC", 2021.
+#
+# `blackjax.diagnostics` 1.7.1 has the same diagnostics, with three differences. Its effective numbers differ
+# by up to 10 % from those of ArviZ, with which ours agree. It compiles them for every number of chains and
+# draws, which takes seconds. For chains that stand still at different positions its R-hat is finite.
+
+
+def split_rhat(draws: Any) -> Any:
+    """Gelman and Rubin's R-hat of half chains, `sqrt(1 - 1/m + B / W)` with m draws in each half.
+
+    It does not sort, so that each step of a search can compute it; traced arrays are allowed.
+
+    **Arguments:** `draws`, an array whose leading axes are chains and draws.
+
+    **Returns:** a number for each further entry; NaN for fewer than four draws.
+    """
+    return _rhat_of_halves(_split(draws))
+
+
+def _rhat_of_halves(halves):
+    xp = jnp if isinstance(halves, jax.Array) else np
+    count = halves.shape[1]
+    if count < 2:
+        return xp.full(halves.shape[2:], xp.nan, halves.dtype)
+    within = xp.mean(xp.var(halves, axis=1, ddof=1), axis=0)
+    between = xp.var(xp.mean(halves, axis=1), axis=0, ddof=1)
+    with np.errstate(all="ignore"):
+        return xp.sqrt(1 - 1 / count + between / within)
+
+
+def largest_rhat(traces: Traces) -> Float[Array, ""]:
+    """The largest `split_rhat` of the traced quantities, on the device.
+
+    **Arguments:** `traces`, of shape (draws, chains).
+
+    **Returns:** a number; NaN for fewer than four draws.
+    """
+    return jnp.max(split_rhat(jnp.swapaxes(_quantities(traces, jnp), 0, 1)))
+
+
+def _quantities(traces: Traces, xp: Any) -> Any:
+    """The total loss, the penalty and the leading coordinates, of shape (draws, chains, quantities)."""
+    return xp.concatenate(
+        [traces.loss[..., None], traces.penalty[..., None], traces.coordinates], axis=2
+    )
+
+
+def rhat(draws: np.ndarray) -> float:
+    """The larger of the R-hats of ranks and of folded ranks, for draws of shape (chains, draws)."""
+    split = _split(draws)
+    folded = np.abs(split - np.median(split))
+    return max(float(_rhat_of_halves(_normalize(part))) for part in (split, folded))
+
+
+def ess_bulk(draws: np.ndarray) -> float:
+    """The effective number of draws for the middle of the distribution."""
+    return _ess(_normalize(_split(draws)))
+
+
+def ess_tail(draws: np.ndarray) -> float:
+    """The effective number of draws for its 5 % and 95 % quantiles, the smaller of the two."""
+    split = _split(draws)
+    return min(_ess((split <= np.quantile(split, q)).astype(float)) for q in (0.05, 0.95))
+
+
+def _split(draws):
+    """Both halves of each chain; the middle draw of an odd number is dropped."""
+    xp = jnp if isinstance(draws, jax.Array) else np
+    half = draws.shape[1] // 2
+    return xp.concatenate([draws[:, :half], draws[:, draws.shape[1] - half :]])
+
+
+def _normalize(draws):
+    """Normal scores of the ranks."""
+    from scipy.special import ndtri  # here: it takes a third of a second to import
+
+    _, groups, counts = np.unique(draws, return_inverse=True, return_counts=True)
+    means = np.cumsum(counts) - (counts - 1) / 2  # equal draws share the mean of their ranks
+    ranks = means[groups].reshape(draws.shape)
+    return ndtri((ranks - 0.375) / (draws.size + 0.25))
+
+
+def _ess(draws):
+    """The effective number by Geyer's initial monotone sequence of the pooled autocorrelations."""
+    chains, count = draws.shape
+    covariances = _autocovariances(draws)
+    within = np.mean(covariances[:, 0]) * count / (count - 1)
+    total = within * (count - 1) / count + np.var(np.mean(draws, axis=1), ddof=1)
+    if not total > 0:
+        return float("nan")
+    correlations = 1 - (within - np.mean(covariances, axis=0)) / total
+    correlations[0] = 1.0
+    pairs = correlations[: count // 2 * 2].reshape(-1, 2).sum(axis=1)
+    negative = np.flatnonzero(pairs < 0)
+    end = negative[0] if negative.size else len(pairs)
+    pairs = np.minimum.accumulate(pairs[:end])
+    time = -1 + 2 * np.sum(pairs)
+    # the first term that was cut off still counts if it is positive
+    if 2 * end < count and end > 0:
+        time += max(correlations[2 * end], 0.0)
+    size = chains * count
+    return float(size / max(time, 1 / np.log10(size)))
+
+
+def _autocovariances(draws):
+    count = draws.shape[1]
+    centered = draws - np.mean(draws, axis=1, keepdims=True)
+    length = 2 ** int(np.ceil(np.log2(2 * count)))
+    spectrum = np.fft.rfft(centered, length, axis=1)
+    return np.fft.irfft(np.abs(spectrum) ** 2, length, axis=1)[:, :count] / count

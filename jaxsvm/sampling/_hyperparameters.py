@@ -1,7 +1,7 @@
 """Sampling hyperparameters, with the Laplace evidence as their likelihood."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import equinox as eqx
 import jax
@@ -18,15 +18,16 @@ from ..criteria import AbstractCriterion, LaplaceEvidence, evaluation, is_usable
 from ..runtime import Progress, filter_jit, jit, map_in_threads, warn_user
 from ..selection import Ranges, check_inside, clip, draw_starts, limits, select
 from ..validation import check_count
-from ._blackjax import dual_averaging, first_state, hmc
 from ._diagnostics import SamplingWarning
 from ._hyperposterior import HyperPosterior, diagnose
+from ._samplers import HMC, dual_averaging, first_state, trajectory
 
+FirstModel = Literal["select", "model"]
 _TARGET_ACCEPTANCE = 0.8
 _FIRST_STEP_SIZE = 0.2
 _SPREAD = 0.3  # of the chains' starts, so that they do not agree before they have moved
-_CHUNK = 10  # transitions between two looks of the host
-# shares of the warm-up, and whether the scales of the parameters are found anew from the draws of each
+_CHUNK = 10  # transitions in one compiled program
+# windows of the warm-up: the share of each, and whether its draws rescale the parameters
 _WINDOWS = ((0.2, False), (0.2, True), (0.4, True), (0.2, False))
 
 
@@ -42,7 +43,7 @@ def sample_hyperparameters(
     warmup: int = 200,
     draws: int = 200,
     integration_steps: int = 5,
-    start: str = "select",
+    start: FirstModel = "select",
     bounds: Ranges | None = None,
     weights: Any = None,
     progress: bool | None = None,
@@ -50,93 +51,86 @@ def sample_hyperparameters(
     """Draw all hyperparameters that are not frozen from their posterior, by Hamiltonian Monte Carlo.
 
     The density of the unconstrained leaves `v` of the model is proportional to `Q(Y|X, v) p(v)`, with the
-    Laplace approximation of the evidence Q and a prior p. Each evaluation is a fit. Predictions are
-    averages over draws, so they take the uncertainty of the hyperparameters into account:
-    [CKO04, sec. IV], leaves this as the full Bayesian treatment.
+    Laplace approximation of the evidence Q and a prior p. Each evaluation is a fit. Predictions average over
+    the draws, so they account for the uncertainty of the hyperparameters: the full Bayesian treatment that
+    [CKO04, sec. IV] mentions.
 
-    The Laplace evidence may jump or have kinks; accepting and refusing makes up for both. Where a fit
-    fails, or out of `bounds`, the density is zero.
+    The Laplace evidence may jump or have kinks; the Metropolis test corrects for both. The density is zero
+    out of the `bounds` and where a fit fails.
 
     **Arguments:**
 
-    - `model`: the kernel machine; `jaxsvm.freeze` what should stay.
+    - `model`: the kernel machine; `jaxsvm.freeze` the hyperparameters that should not change.
     - `x`, `y`, `weights`: the data, as for `jaxsvm.fit`.
-    - `key`: a random key; the same gives the same draws.
-    - `prior`: a function of a model that gives the logarithm of the density of its unconstrained
-      leaves (the logarithm of a positive parameter; so a density of natural units needs the Jacobian
-      as well). By default independent Gaussians around the given model with standard deviation 2.
+    - `key`: a random key; the same key gives the same draws.
+    - `prior`: a function of a model that returns the log density of its unconstrained leaves. The leaf of a
+      positive parameter is its logarithm, so a density in natural units needs the Jacobian as well. By
+      default independent Gaussians with standard deviation 2, centered at the model.
     - `evidence`: the likelihood, by default `criteria.LaplaceEvidence()`.
-    - `chains`, `warmup`, `draws`: how many chains, and how many transitions of each before and after
-      step size and scales are settled.
-    - `integration_steps`: leapfrog steps, each with a fit, of each transition.
-    - `start`: `"select"` for chains around the most probable hyperparameters that a short
-      `jaxsvm.select` finds, or `"model"` for chains around the given ones.
-    - `bounds`: a mapping such as `{"kernel.variance": (0.01, 100)}` in natural units. Bound the
-      amplitude of a hinge machine: the Laplace evidence of a huge one is too good.
+    - `chains`: the number of chains.
+    - `warmup`: the number of transitions of each chain that adapt the step size and the scales.
+    - `draws`: the number of transitions of each chain after that.
+    - `integration_steps`: the number of leapfrog steps in a transition; each needs a fit.
+    - `start`: `"select"` to start the chains around the most probable hyperparameters, found by a short
+      `jaxsvm.select`, or `"model"` to start them around the model.
+    - `bounds`: a mapping such as `{"kernel.variance": (0.01, 100)}` in natural units. Bound the amplitude of
+      a hinge machine: the Laplace approximation overestimates the evidence of a huge amplitude.
     - `progress`: whether to draw a progress bar; by default if standard error is a terminal.
 
-    **Returns:** a `HyperPosterior`. Its `diagnostics` tell how the chains went; a warning tells if badly.
+    **Returns:** a `HyperPosterior`. If anything is wrong with the chains, a `SamplingWarning` and
+    `diagnostics.problems` say so.
     """
     evidence = LaplaceEvidence() if evidence is None else evidence
     center = unfreeze(model) if isinstance(model, KernelMachine) else model
     target = _Target(evidence, _Around(center, 2.0) if prior is None else _as_module(prior))
     x, y, weights = prepare(target, model, x, y, weights)
-    _check(model, chains, warmup, draws, integration_steps, start)
+    plan = _Plan(chains, warmup, draws, integration_steps)
+    _check(model, plan, start)
     check_inside(model, bounds)
-    low, high = limits(model, bounds)
-    task = _Task(target, x, y, weights, low, high)
+    task = _Task(target, x, y, weights, *limits(model, bounds))
     select_key, start_key, chain_key = jax.random.split(key, 3)
     if start == "select":
-        found = select(
+        model = select(
             model, x, y, target, bounds=bounds, weights=weights, max_steps=30, key=select_key,
             progress=progress,
-        )  # fmt: skip
-        model = found.model
+        ).model  # fmt: skip
     models = draw_starts(model, _SPREAD, bounds, chains, start_key)
-    keys = jax.random.split(chain_key, chains)
-    bar = Progress(chains * (warmup + draws), "sampling", progress)
-    done = np.zeros(chains, int)
-
-    def run_one(chain):
-        def note(transitions):
-            done[chain] = transitions
-            bar.update(done.sum())
-
-        begun = _begin(task, member(models, chain))
-        if not np.isfinite(float(begun.state.logdensity)):
-            begun = _begin(task, model)
-        if not np.isfinite(float(begun.state.logdensity)):
-            raise FitError(
-                "no chain can start here: the density is zero, or the fit of the model fails. Look at "
-                "`jaxsvm.fit(model, x, y)` and at the `prior`, and begin with another model"
-            )
-        return _run(task, begun, keys[chain], warmup, draws, integration_steps, note)
-
-    with bar:
-        outcomes = map_in_threads(run_one, chains, x.shape[0])
-    rows = jax.tree.map(lambda *leaves: np.stack(leaves), *[rows for rows, _ in outcomes])
-    step_sizes = np.array([size for _, size in outcomes])
+    rows, step_sizes = _run_chains(task, plan, models, model, chain_key, progress)
     _, unravel = ravel_pytree(model)
     stacked = jax.vmap(jax.vmap(unravel))(jnp.asarray(rows.position))
     diagnostics = diagnose(
         stacked, rows.acceptance, rows.divergent, rows.failed, rows.outside, step_sizes
     )
-    problems = diagnostics.problems
-    if problems:
-        warn_user("sampling hyperparameters: " + "; ".join(problems), SamplingWarning)
-    log_density = jnp.asarray(rows.log_density)
-    return HyperPosterior(stacked, log_density, diagnostics, evidence, x, y, weights)
+    if diagnostics.problems:
+        warn_user("sampling hyperparameters: " + "; ".join(diagnostics.problems), SamplingWarning)
+    return HyperPosterior(
+        models=stacked,
+        log_posterior=jnp.asarray(rows.log_density),
+        diagnostics=diagnostics,
+        evidence=evidence,
+        x=x,
+        y=y,
+        weights=weights,
+    )
 
 
-def _check(model, chains, warmup, draws, integration_steps, start) -> None:
+class _Plan(NamedTuple):
+    """The numbers of chains, transitions and leapfrog steps."""
+
+    chains: int
+    warmup: int
+    draws: int
+    integration_steps: int
+
+
+def _check(model, plan: _Plan, start: str) -> None:
     if not jax.tree.leaves(model):
         raise ValueError("all hyperparameters are frozen: there is nothing to sample")
-    counts = {"chains": (chains, 1), "warmup": (warmup, 20), "draws": (draws, 4)}
-    counts["integration_steps"] = (integration_steps, 1)
-    for name, (count, least) in counts.items():
+    smallest = _Plan(chains=1, warmup=20, draws=4, integration_steps=1)
+    for name, count, least in zip(_Plan._fields, plan, smallest, strict=True):
         check_count(name, count, least)
-    if start not in ("select", "model"):
-        raise ValueError(f'`start` must be "select" or "model", not {start!r}')
+    if start not in get_args(FirstModel):
+        raise ValueError(f"`start` must be one of {get_args(FirstModel)}, not {start!r}")
 
 
 class _Around(eqx.Module):
@@ -151,7 +145,7 @@ class _Around(eqx.Module):
 
 
 class _Function(eqx.Module):
-    """A plain function as a module, which can be an argument of what is compiled."""
+    """A plain function as a module, so that compiled functions accept it as an argument."""
 
     function: Callable = eqx.field(static=True)
 
@@ -162,7 +156,7 @@ class _Function(eqx.Module):
 def _as_module(prior) -> eqx.Module:
     if not callable(prior):
         raise TypeError(
-            "`prior` must be a function of a model that gives a log density, not a "
+            "`prior` must be a function that takes a model and returns a log density, not a "
             f"{type(prior).__name__}"
         )
     return prior if isinstance(prior, eqx.Module) else _Function(prior)
@@ -175,17 +169,15 @@ class _Target(AbstractCriterion):
     prior: Any
 
     def check(self, model, x, y):
-        """As the evidence does."""
         self.evidence.check(model, x, y)
 
     def evaluate(self, model, x, y, weights, memory=None):
-        """The evidence of the model, and its prior."""
-        seen = self.evidence.evaluate(model, x, y, weights, memory)
-        return evaluation(seen.value - self.prior(model), seen.result, seen.memory)
+        value, result, memory = self.evidence.evaluate(model, x, y, weights, memory)
+        return evaluation(value - self.prior(model), result, memory)
 
 
 class _Task(NamedTuple):
-    """What is the same for all chains."""
+    """The density that all chains sample."""
 
     target: _Target
     x: Float[Array, "n d"]
@@ -196,7 +188,7 @@ class _Task(NamedTuple):
 
 
 class _Chain(NamedTuple):
-    """Where a chain is, and what has been learnt about how to move it."""
+    """The state of a chain, and the step size and masses adapted so far."""
 
     state: Any
     averaging: Any
@@ -204,7 +196,7 @@ class _Chain(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """What is kept of each transition."""
+    """The record of each transition."""
 
     position: Float[Array, "draws p"]
     log_density: Float[Array, " draws"]
@@ -223,15 +215,14 @@ def _is_inside(task: _Task, model) -> Bool[Array, ""]:
 
 def _log_density_and_gradient(model, task: _Task):
     def value_of(model):
-        seen = task.target.evaluate(unfreeze(model), task.x, task.y, task.weights)
-        return seen.value, seen.result
+        return task.target.evaluate(unfreeze(model), task.x, task.y, task.weights)[:2]
 
-    # out of the bounds, where the density is zero, fits may be hopeless and long
+    # out of the bounds the density is zero, and fits may be slow or fail: evaluate at the bounds
     near = clip(model, task.low, task.high)
     (value, result), gradient = jax.value_and_grad(value_of, has_aux=True)(near)
     finite = jnp.isfinite(value) & jnp.all(jnp.isfinite(ravel_pytree(gradient)[0]))
     sound = is_usable(result) & finite & _is_inside(task, model)
-    # a force of zero, not NaN: the trajectory goes on, and may come back
+    # a force of zero, not NaN: the trajectory continues, and may return
     force = jax.tree.map(lambda g: jnp.where(sound, -g, 0.0), gradient)
     return jnp.where(sound, -value, -jnp.inf), force
 
@@ -267,9 +258,10 @@ def _start_averaging(step_size, dtype):
 
 @filter_jit
 def _advance(task: _Task, chain: _Chain, key, first, length, adapting, integration_steps: int):
-    """So many transitions, up to `_CHUNK`, numbered from `first`; with their number in `length`."""
+    """Make `length` transitions, at most `_CHUNK`, numbered from `first`."""
     dtype = chain.inverse_mass.dtype
     _, average = dual_averaging(_TARGET_ACCEPTANCE)
+    method = HMC(integration_steps)
 
     def density(position):
         return _log_density(position, task)
@@ -279,14 +271,12 @@ def _advance(task: _Task, chain: _Chain, key, first, length, adapting, integrati
         move_key, size_key = jax.random.split(jax.random.fold_in(key, first + number))
         averaging = chain.averaging
         log_size = jnp.where(adapting, averaging.log_step_size, averaging.log_step_size_avg)
-        # trajectories of one length may come round to where they began
+        # trajectories of one fixed length may return to where they began
         size = jnp.exp(log_size) * jax.random.uniform(size_key, (), dtype, 0.8, 1.2)
-        state, info = hmc()(
-            move_key, chain.state, density, size, chain.inverse_mass, integration_steps
-        )
-        learnt = average(averaging, info.acceptance_rate)
+        state, info = trajectory(method, move_key, chain.state, density, size, chain.inverse_mass)
+        updated = average(averaging, info.acceptance_rate)
         averaging = jax.tree.map(
-            lambda new, old: jnp.where(adapting, new, old).astype(old.dtype), learnt, averaging
+            lambda new, old: jnp.where(adapting, new, old).astype(old.dtype), updated, averaging
         )
         inside = _is_inside(task, info.proposal.position)
         possible = jnp.isfinite(info.proposal.logdensity)
@@ -308,9 +298,42 @@ def _advance(task: _Task, chain: _Chain, key, first, length, adapting, integrati
     return jax.lax.fori_loop(0, length, transition, (chain, rows))
 
 
-def _run(task, chain, key, warmup, draws, integration_steps, note):
+def _run_chains(
+    task: _Task, plan: _Plan, models: KernelMachine, center: KernelMachine, key, progress
+) -> tuple[_Rows, np.ndarray]:
+    """The rows of all draws of all chains, stacked, and their step sizes.
+
+    Each chain begins at one of the stacked `models`, or at the `center` if the density is zero there.
+    """
+    keys = jax.random.split(key, plan.chains)
+    bar = Progress(plan.chains * (plan.warmup + plan.draws), "sampling", progress)
+    done = np.zeros(plan.chains, int)
+
+    def run_one(chain):
+        def report(transitions):
+            done[chain] = transitions
+            bar.update(done.sum())
+
+        begun = _begin(task, member(models, chain))
+        if not np.isfinite(float(begun.state.logdensity)):
+            begun = _begin(task, center)
+        if not np.isfinite(float(begun.state.logdensity)):
+            raise FitError(
+                "no chain can start here: the density is zero, or the fit of the model fails. Check "
+                "`jaxsvm.fit(model, x, y)` and the `prior`, or begin with another model"
+            )
+        return _run(task, begun, keys[chain], plan, report)
+
+    with bar:
+        outcomes = map_in_threads(run_one, plan.chains, task.x.shape[0])
+    rows = jax.tree.map(lambda *leaves: np.stack(leaves), *[rows for rows, _ in outcomes])
+    return rows, np.array([size for _, size in outcomes])
+
+
+def _run(task: _Task, chain: _Chain, key, plan: _Plan, report) -> tuple[_Rows, float]:
     """The rows of all draws of a chain, and its step size."""
-    lengths = np.diff(np.round(warmup * np.cumsum([0.0, *(share for share, _ in _WINDOWS)])))
+    ends = np.round(plan.warmup * np.cumsum([0.0, *(share for share, _ in _WINDOWS)]))
+    lengths = np.diff(ends).astype(int).tolist()
     done = 0
 
     def move(chain, count, adapting):
@@ -321,25 +344,25 @@ def _run(task, chain, key, warmup, draws, integration_steps, note):
             length = min(_CHUNK, end - done)
             chain, rows = _advance(
                 task, chain, key, jnp.asarray(done), jnp.asarray(length), jnp.asarray(adapting),
-                integration_steps,
+                plan.integration_steps,
             )  # fmt: skip
             pieces.append(jax.tree.map(lambda column, n=length: np.asarray(column)[:n], rows))
             done += length
-            note(done)
+            report(done)
         return chain, jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
 
-    for length, (_, rescales) in zip(lengths.astype(int).tolist(), _WINDOWS, strict=True):
+    for length, (_, rescales) in zip(lengths, _WINDOWS, strict=True):
         chain, rows = move(chain, length, True)
         if rescales:
             chain = _rescale(chain, rows.position)
-    chain, rows = move(chain, draws, False)
+    chain, rows = move(chain, plan.draws, False)
     return rows, float(np.exp(chain.averaging.log_step_size_avg))
 
 
 def _rescale(chain: _Chain, positions: np.ndarray) -> _Chain:
-    """Scales of the parameters from the draws of a window, and a step size that starts over.
+    """Set the scales of the parameters from the draws of a window, and reset the step size.
 
-    The variances are drawn a little towards a small one, as in Stan: few draws tell little.
+    As in Stan, the variances are shrunk a little towards a small one, since they come from few draws.
     """
     count = len(positions)
     variances = (count * positions.var(axis=0) + 5 * 1e-3) / (count + 5)

@@ -1,7 +1,7 @@
-"""Draws of hyperparameters: predictions that are averaged over them, and how the chains went."""
+"""Draws of hyperparameters: predictions averaged over them, and diagnostics of their chains."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -18,17 +18,19 @@ from ..losses import AbstractLoss
 from ..posteriors import AbstractMixture, Components, Examples, Joint, around, mixture
 from ..runtime import filter_jit
 from ..validation import as_points
-from ._effective import ess_bulk, rhat
+from ._diagnostics import ess_bulk, rhat
+
+_Part = Literal["mean", "deviation", "covariance"]
 
 
 class HyperDiagnostics(eqx.Module):
-    """How chains over hyperparameters went.
+    """The quality of chains over hyperparameters.
 
-    For each chain: `acceptance`, the mean probability of acceptance; `divergences`, transitions whose energy
-    error was huge; `failures`, those refused since the fit failed; `outside`, those refused since they
-    led out of the bounds; `step_size`. For each entry of each parameter, by name: `rhat`, of halves of chains
-    by ranks (one where they agree), and `ess_bulk`, the effective number of draws of all chains together.
-    `draws` is their number in each chain.
+    For each chain: `acceptance`, the mean probability of acceptance; `divergences`, the number of transitions
+    with a huge energy error; `failures`, of transitions rejected because a fit failed; `outside`, of
+    transitions rejected because they led out of the bounds; `step_size`. For each entry of each parameter, by
+    name: `rhat`, of ranks and half chains (one if they agree), and `ess_bulk`, the effective number of draws
+    of all chains together. `draws` is the number of draws of each chain.
     """
 
     acceptance: Float[Array, " chains"]
@@ -42,8 +44,8 @@ class HyperDiagnostics(eqx.Module):
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with the draws, and what to do about it, in words; empty if nothing is."""
-        found = []
+        """What is wrong with the draws and what to do about it; empty if nothing is wrong."""
+        problems = []
         total = self.draws * len(self.acceptance)
 
         def share(counts):
@@ -51,45 +53,47 @@ class HyperDiagnostics(eqx.Module):
 
         worst = max(self.rhat, key=lambda name: _largest(self.rhat[name]))
         if not _largest(self.rhat[worst]) <= 1.05:
-            found.append(
+            problems.append(
                 f"chains do not agree about `{worst}` (R-hat {_largest(self.rhat[worst]):.2f}): raise "
                 "`warmup` and `draws`, or give a narrower `prior`"
             )
         fewest = min(self.ess_bulk, key=lambda name: _least(self.ess_bulk[name]))
         if not _least(self.ess_bulk[fewest]) >= 50:
-            found.append(
+            problems.append(
                 f"only {_least(self.ess_bulk[fewest]):.0f} effective draws of `{fewest}`: raise "
                 "`draws` or `integration_steps`"
             )
         lowest = float(np.min(np.asarray(self.acceptance)))
         if lowest < 0.5:
-            found.append(f"a chain accepted only {lowest:.0%} of its transitions: raise `warmup`")
+            problems.append(
+                f"a chain accepted only {lowest:.0%} of its transitions: raise `warmup`"
+            )
         if share(self.divergences) > 0.02:
-            found.append(
+            problems.append(
                 f"{share(self.divergences):.0%} of the transitions diverged: raise `warmup`, or narrow "
                 "the `prior`"
             )
         if share(self.failures) > 0.02:
-            found.append(
-                f"{share(self.failures):.0%} of the transitions were refused since a fit failed: set "
+            problems.append(
+                f"{share(self.failures):.0%} of the transitions were rejected because a fit failed: set "
                 "`bounds`, or narrow the `prior`"
             )
         if share(self.outside) > 0.25:
-            found.append(
+            problems.append(
                 f"{share(self.outside):.0%} of the transitions led out of the bounds: widen them"
             )
-        return found
+        return problems
 
 
 class HyperPosterior(AbstractMixture):
     """Draws of hyperparameters, made by `jaxsvm.sample_hyperparameters`.
 
     `models` are the draws as stacked models, whose leaves have leading axes (chains, draws);
-    `log_posterior` is the log density of each up to a constant, `diagnostics` tell how the chains went.
-    Predictions are averages over draws, each with the Gaussian posterior around its own fit, as those of a
+    `log_posterior` is the log density of each up to a constant, `diagnostics` has the quality of the chains.
+    Predictions average over draws, each with the Gaussian posterior around its fit, as in a
     `LaplaceMixture`. `evidence` is the approximation that was sampled, `x`, `y` and `weights` are the data.
-    `predictive_draws` is the number of draws that predictions use at most, evenly spread over all: each is
-    a fit. `using` changes it.
+    Each draw costs a fit, so predictions use at most `predictive_draws` of them, evenly spread over all;
+    `using` changes this number.
     """
 
     models: KernelMachine
@@ -108,18 +112,17 @@ class HyperPosterior(AbstractMixture):
 
     @property
     def loss(self) -> AbstractLoss:
-        """The loss of the machines; its parameters are stacked as the draws are."""
+        """The loss of the machines, with parameters stacked like the draws."""
         return self.models.loss
 
     @property
     def examples(self) -> Examples:
-        """The data that were learnt from."""
         return Examples(self.x, self.y, self.weights)
 
     def using(self, draws: int) -> "HyperPosterior":
-        """The same posterior, whose predictions use another number of draws.
+        """The same posterior with another number of draws for predictions.
 
-        **Arguments:** `draws`, how many, evenly spread over all.
+        **Arguments:** `draws`, their number; they are evenly spread over all draws.
 
         **Returns:** a `HyperPosterior`.
         """
@@ -129,32 +132,14 @@ class HyperPosterior(AbstractMixture):
         return dataclasses.replace(self, predictive_draws=draws)
 
     def decision(self, x: Any) -> Float[Array, " m"]:
-        """The latent function at new points, averaged over draws.
-
-        **Arguments:** `x`, a matrix with one row for each point.
-
-        **Returns:** one value for each point.
-        """
         _, means, _, shares = self._predicted(x, "mean")
         return shares @ means
 
     def components(self, x: Any) -> Components:
-        """The latent function at each new point: one Gaussian for each draw.
-
-        **Arguments:** `x`, a matrix with one row for each point.
-
-        **Returns:** `Components`.
-        """
         losses, means, deviations, shares = self._predicted(x, "deviation")
         return mixture(losses, means[:, None], deviations[:, None], shares)
 
     def joint(self, x: Any) -> Joint:
-        """The latent function at all new points: one Gaussian for each draw.
-
-        **Arguments:** `x`, a matrix with one row for each point.
-
-        **Returns:** a `Joint`.
-        """
         _, means, covariances, shares = self._predicted(x, "covariance")
         return Joint(means[:, None], covariances, shares)
 
@@ -162,10 +147,10 @@ class HyperPosterior(AbstractMixture):
         """The models that predictions use, along one axis."""
         total = self.log_posterior.size
         draws = min(self.predictive_draws, total)
-        places = np.round((np.arange(draws) + 0.5) * total / draws - 0.5).astype(int)
-        return jax.tree.map(lambda leaf: leaf.reshape(total, *leaf.shape[2:])[places], self.models)
+        numbers = np.round((np.arange(draws) + 0.5) * total / draws - 0.5).astype(int)
+        return jax.tree.map(lambda leaf: leaf.reshape(total, *leaf.shape[2:])[numbers], self.models)
 
-    def _predicted(self, x, what: str):
+    def _predicted(self, x, what: _Part):
         points = as_points(x, self.x).astype(self.x.dtype)
         return _predicted(
             self._thinned(), self.evidence, self.x, self.y, self.weights, points, what
@@ -173,7 +158,7 @@ class HyperPosterior(AbstractMixture):
 
 
 @filter_jit
-def _predicted(models, evidence, x, y, weights, points, what: str):
+def _predicted(models, evidence, x, y, weights, points, what: _Part):
     """Losses, means, deviations or covariances of all draws, and their shares."""
 
     def one(model):
@@ -188,15 +173,15 @@ def _predicted(models, evidence, x, y, weights, points, what: str):
         return model.loss, mean, spread, is_usable(fitted.result)
 
     losses, means, spreads, usable = jax.lax.map(one, models)
-    # each draw was fitted before, so a failure is rare: it is left out
+    # each draw was fitted before, so a failure is rare; it gets no share
     shares = (usable / jnp.sum(usable)).astype(means.dtype)
     means = jnp.where(usable[:, None], means, 0.0)
-    known = usable.reshape(-1, *(1 for _ in spreads.shape[1:]))
-    return losses, means, jnp.where(known, spreads, 0.0), shares
+    mask = usable.reshape(-1, *(1 for _ in spreads.shape[1:]))
+    return losses, means, jnp.where(mask, spreads, 0.0), shares
 
 
 def diagnose(models, acceptance, divergent, failed, outside, step_size) -> HyperDiagnostics:
-    """Diagnostics of stacked models and of what is known of each transition."""
+    """The diagnostics of stacked models and of the records of all transitions."""
     leaves = dict(zip(free_parameters(models), jax.tree.leaves(models), strict=True))
     return HyperDiagnostics(
         acceptance=jnp.asarray(acceptance.mean(axis=1)),
@@ -213,15 +198,15 @@ def diagnose(models, acceptance, divergent, failed, outside, step_size) -> Hyper
 def _of_entries(function, draws):
     """A diagnostic of each entry of a parameter, whose draws have leading axes (chains, draws)."""
     flat = np.asarray(draws).reshape(*draws.shape[:2], -1)
-    found = [function(flat[:, :, entry]) for entry in range(flat.shape[2])]
-    return jnp.asarray(found).reshape(draws.shape[2:])
+    values = [function(flat[:, :, entry]) for entry in range(flat.shape[2])]
+    return jnp.asarray(values).reshape(draws.shape[2:])
 
 
 def _largest(values) -> float:
-    """The largest value; one that is not a number, as that of a chain that never moved, is above all."""
+    """The largest value; NaN, as for a chain that never moved, counts as infinite."""
     return float(np.max(np.nan_to_num(np.asarray(values), nan=np.inf)))
 
 
 def _least(values) -> float:
-    """The least value; one that is not a number counts as none."""
+    """The smallest value; NaN counts as zero."""
     return float(np.min(np.nan_to_num(np.asarray(values), nan=0.0)))

@@ -1,11 +1,11 @@
-"""Sampling the posterior of the latent function: `sample`."""
+"""`sample`: draws from the posterior of the latent function, and the `Posterior` that predicts with them."""
 
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from .._fit import as_data
 from .._machine import KernelMachine
@@ -18,16 +18,141 @@ from ..approximations import (
     require_approximation,
     whiten,
 )
-from ..runtime import Progress, filter_jit
-from ..validation import check_count
-from ._chains import Averages, Chains, Traces, draw, kept_places, start_chains, warm_up
-from ._diagnostics import diagnose, warn_of_problems
-from ._methods import HMC, NUTS, Method
-from ._posterior import Posterior
+from ..losses import AbstractLoss
+from ..posteriors import AbstractMixture, Components, Examples, Joint, same_for_all
+from ..runtime import Progress, filter_jit, jit
+from ..validation import as_points, check_count
+from ._chains import Averages, Chains, Traces, draw, kept_numbers, start_chains, warm_up
+from ._diagnostics import Diagnostics, diagnose, warn_of_problems
+from ._samplers import HMC, NUTS, Method
 from ._target import Target
 
-_LOOKS, _SHORTEST_PIECE = 20, 50  # of the host at a long run, and draws between two of them
-_KEPT = 100  # draws of each chain for predictions, about, unless all are kept
+_PIECES, _SHORTEST_PIECE = 20, 50  # of a long run, between which the progress bar advances
+_KEPT = 100  # about how many draws of each chain to keep for predictions, unless all are kept
+
+
+class Posterior(AbstractMixture):
+    """Draws from the posterior of a kernel machine's latent function, by `jaxsvm.sample`.
+
+    `b` are the kept draws in white coordinates, of shape (chains, kept, rank): the latent values at the
+    examples are `whitening.factor @ b`. `means` holds averages over all draws, kept or not. `diagnostics`
+    says how far to trust them, and `traces` has the numbers behind it. `chains` are the chains after the
+    last draw, and `places` the numbers of the kept draws within a chain. `model`, `x`, `y` and `weights` are
+    the model and its data.
+    """
+
+    model: KernelMachine
+    x: Float[Array, "n d"]
+    y: Float[Array, " n"]
+    weights: Float[Array, " n"]
+    whitening: Whitening
+    b: Float[Array, "chains kept p"]
+    means: Averages
+    traces: Traces
+    diagnostics: Diagnostics
+    chains: Chains
+    places: Int[Array, " kept"]
+
+    @property
+    def loss(self) -> AbstractLoss:
+        return self.model.loss
+
+    @property
+    def examples(self) -> Examples:
+        return Examples(self.x, self.y, self.weights)
+
+    def decision(self, x: Any) -> Float[Array, " m"]:
+        return self._features(x)[0] @ jnp.mean(self.means.b, axis=0)
+
+    def components(self, x: Any) -> Components:
+        """The latent function at each new point: the kept draws, all equally likely.
+
+        The mean is over all draws, the variance over the kept ones. The prior variance outside the span of
+        the white coordinates is added to the variance and to the draws.
+
+        **Arguments:** `x`, a matrix with one row for each point.
+
+        **Returns:** `Components`.
+        """
+        features, residual = self._features(x)
+        mean = features @ jnp.mean(self.means.b, axis=0)
+        draws = self._draws()
+        values = draws @ features.T
+        deviation = jnp.sqrt(jnp.var(values, axis=0) + residual)
+        spread = _spread(len(draws)).astype(draws.dtype)
+        values = values + spread[:, None] * jnp.sqrt(residual)[None, :]
+        loss = same_for_all(unfreeze(self.model).loss, 1)
+        one = jnp.ones(1, values.dtype)
+        return Components(loss, values[None], None, one, mean, deviation)
+
+    def joint(self, x: Any) -> Joint:
+        """The latent function at all new points: the kept draws, all equally likely.
+
+        Each draw has a Gaussian added: the part of the prior outside the span of the white coordinates.
+
+        **Arguments:** `x`, a matrix with one row for each point.
+
+        **Returns:** a `Joint`.
+        """
+        points = as_points(x, self.x).astype(self.x.dtype)
+        features, covariance = _residual(self.whitening, unfreeze(self.model).kernel, points)
+        values = self._draws() @ features.T
+        return Joint(values[None], covariance[None], jnp.ones(1, values.dtype))
+
+    def to_arviz(self) -> Any:
+        """The draws as ArviZ data: coordinates `b`, latent values, and statistics of the sampler.
+
+        **Returns:** an `InferenceData` or `DataTree`, depending on the version of ArviZ.
+        """
+        try:
+            import arviz  # pyright: ignore[reportMissingImports]
+        except ImportError as error:
+            raise ImportError(
+                '`to_arviz` needs ArviZ, which is not installed: pip install "jaxsvm[arviz]"'
+            ) from error
+        b = np.asarray(self.b)
+        draws = {"b": b, "latent": b @ np.asarray(self.whitening.factor).T}
+        places = np.asarray(self.places)
+        names = {"energy": "energy", "acceptance": "acceptance_rate", "divergent": "diverging"}
+        stats = {
+            name: np.asarray(getattr(self.traces, field))[places].T for field, name in names.items()
+        }
+        stats["lp"] = -np.asarray(self.traces.loss + self.traces.penalty)[places].T
+        convert: Any = arviz.from_dict
+        if int(arviz.__version__.split(".")[0]) < 1:
+            return convert(posterior=draws, sample_stats=stats)
+        return convert({"posterior": draws, "sample_stats": stats})
+
+    def _draws(self) -> Float[Array, "k p"]:
+        return self.b.reshape(-1, self.b.shape[2])
+
+    def _features(self, x):
+        points = as_points(x, self.x).astype(self.x.dtype)
+        return _features(self.whitening, unfreeze(self.model).kernel, points)
+
+
+def _spread(count: int) -> np.ndarray:
+    """Quantiles of the standard normal distribution, one for each draw, in random order.
+
+    They represent the part of the prior outside the span of the white coordinates, which is independent of
+    the draws.
+    """
+    from scipy.special import ndtri  # here: it takes a third of a second to import
+
+    order = np.random.default_rng(0).permutation(count)
+    return ndtri((order + 0.5) / count)
+
+
+@jit
+def _features(whitening, kernel, points):
+    return whitening.features(kernel, points)
+
+
+@jit
+def _residual(whitening, kernel, points):
+    """Features of new points, and the covariance of the prior outside their span."""
+    features, _ = whitening.features(kernel, points)
+    return features, kernel.matrix(points, points, same=True) - features @ features.T
 
 
 def sample(
@@ -47,26 +172,28 @@ def sample(
 ) -> Posterior:
     """Draw from the posterior of the latent function.
 
-    Its density is in proportion to `exp(-sum_i L(y_i, theta_i)) N(theta; 0, K)`. BlackJAX moves all chains
-    at once, in coordinates in which the prior is white: `theta = V b`, exact or by Nystrom's method.
-    [GS03, sec. 4.2; GS05]. The chains begin at the mode, which is the fit but for kinks that are rounded off.
+    Its density is proportional to `exp(-sum_i L(y_i, theta_i)) N(theta; 0, K)`. BlackJAX moves all chains at
+    once, in coordinates in which the prior is white: `theta = V b`, exactly or by Nystrom's method
+    [GS03, sec. 4.2; GS05]. The chains begin at the mode, which is the fit with all kinks rounded off.
 
     **Arguments:**
 
-    - `model`, `x`, `y`, `weights`: as for `jaxsvm.fit`; no free offset, whose prior would be improper.
-    - `key`: of JAX's random numbers; the same key gives the same draws.
-    - `approximation`: of the kernel matrix. `jaxsvm.Exact()`, the default, has as many white coordinates as
-      there are examples; `jaxsvm.Nystrom(rank=...)` has fewer.
+    - `model`, `x`, `y`, `weights`: as for `jaxsvm.fit`. The model must not have a free offset, because its
+      prior would be improper.
+    - `key`: a random key; the same key gives the same draws.
+    - `approximation`: of the kernel matrix. `jaxsvm.Exact()`, the default, has one white coordinate per
+      example; `jaxsvm.Nystrom(rank=...)` has fewer.
     - `method`: `jaxsvm.sampling.HMC(...)` or `NUTS(...)`.
-    - `chains`, `warmup`, `draws`: how many chains, and of each how many draws to learn the step size
-      and the widths of the posterior from, and to average over.
-    - `keep_draws`: whether to keep all draws; otherwise about 100 of each chain, and memory does not
-      grow with `draws` (but for about ten numbers of each draw, for the diagnostics).
+    - `chains`: the number of chains.
+    - `warmup`: the number of draws of each chain that adapt the step size and the scaling.
+    - `draws`: the number of draws of each chain after that.
+    - `keep_draws`: whether to keep all draws; otherwise about 100 of each chain are kept, and memory does not
+      grow with `draws` (except for about ten numbers per draw, for the diagnostics).
     - `progress`: whether to draw a progress bar; by default if standard error is a terminal.
 
-    **Returns:** a `Posterior`. A `SamplingWarning` says what is wrong with the chains, if anything is, as do
-    `diagnostics.problems`: among others fewer than 8 draws of each chain, which cannot be judged, and a low
-    rank that loses more than 1 % of the prior's variance.
+    **Returns:** a `Posterior`. If anything is wrong with the chains, a `SamplingWarning` and
+    `diagnostics.problems` say so: for example fewer than 8 draws of each chain, which cannot be judged, or a
+    low rank that loses more than 1 % of the prior's variance.
 
     **Example:**
 
@@ -75,37 +202,41 @@ def sample(
     >>> posterior.probability(x).shape, posterior.diagnostics.problems
     ((30,), [])
     """
-    x, y, weights = as_data(model, x, y, weights)
-    check_sampler(model, method, chains=chains, draws=draws, warmup=warmup)
-    require_approximation(approximation)
     mark_key, warm_key, draw_key = jax.random.split(key, 3)
-    subspace = approximation.subspace(model, x, mark_key)
-    setup = Setup(unfreeze(model), x, y, weights, subspace)
-
+    setup = set_up(
+        model, x, y, weights, approximation=approximation, method=method, key=mark_key,
+        chains=chains, draws=draws, warmup=warmup,
+    )  # fmt: skip
     count = _pieces(draws)
     length = draws // count
     keep = length if keep_draws else min(length, -(-_KEPT // count))
     pieces = []
     with Progress(warmup + draws, "sampling", progress) as bar:
-        whitening, state = begin(setup, method, chains)
-        state = _warm_up(setup, whitening, method, state, warm_key, warmup)
+        whitening, target, state = _begin(setup, method, chains)
+        state = _warm_up(target, method, state, warm_key, warmup)
         bar.update(warmup, f"step size {float(jnp.exp(state.log_step)):.2g}")
         for number in range(count):
             piece_key = jax.random.fold_in(draw_key, number)
-            state, means, traces, kept = _draw(
-                setup, whitening, method, state, piece_key, length, keep
-            )
+            state, means, traces, kept = _draw(target, method, state, piece_key, length, keep)
             pieces.append((means, traces, kept))
             acceptance = float(jnp.mean(traces.acceptance))
             bar.update(warmup + (number + 1) * length, f"acceptance {acceptance:.2f}")
     means, traces, kept = _join(pieces)
     diagnostics = diagnose(traces, jnp.exp(state.log_step), whitening.error)
     warn_of_problems(diagnostics, "the draws from the posterior should not be trusted as they are")
-    b = jnp.swapaxes(kept, 0, 1)
-    of_piece = kept_places(length, keep)
-    places = np.concatenate([number * length + of_piece for number in range(count)])
+    numbers = np.arange(count)[:, None] * length + kept_numbers(length, keep)[None, :]
     return Posterior(
-        model, x, y, weights, whitening, b, means, traces, diagnostics, state, jnp.asarray(places)
+        model=model,
+        x=setup.x,
+        y=setup.y,
+        weights=setup.weights,
+        whitening=whitening,
+        b=jnp.swapaxes(kept, 0, 1),
+        means=means,
+        traces=traces,
+        diagnostics=diagnostics,
+        chains=state,
+        places=jnp.asarray(numbers.ravel()),
     )
 
 
@@ -122,11 +253,43 @@ class Setup(NamedTuple):
     weights: Float[Array, " n"]
     subspace: Subspace
 
+    def whiten(self) -> tuple[Whitening, Target]:
+        """White coordinates of the latent function, and the posterior in them.
+
+        **Returns:** a `Whitening` and a `Target`.
+        """
+        whitening = whiten(self.model.kernel, self.x, self.subspace)
+        return whitening, Target(self.model.loss, whitening.factor, self.y, self.weights)
+
+
+def set_up(
+    model: KernelMachine,
+    x: Any,
+    y: Any,
+    weights: Any,
+    *,
+    approximation: AbstractApproximation,
+    method: Method,
+    key: Any,
+    **counts: int,
+) -> Setup:
+    """Check the arguments of a run, and choose its landmarks.
+
+    **Arguments:** `model`, `x`, `y`, `weights`, `approximation`, `method`: as for `sample`; `key`, a random
+    key for the landmarks; `counts`, such as `chains`, `warmup` and `draws`, by name.
+
+    **Returns:** a `Setup`.
+    """
+    x, y, weights = as_data(model, x, y, weights)
+    check_sampler(model, method, **counts)
+    require_approximation(approximation)
+    return Setup(unfreeze(model), x, y, weights, approximation.subspace(model, x, key))
+
 
 def check_sampler(model: KernelMachine, method: Method, **counts: int) -> None:
-    """Raise a clear error where there is no posterior to draw from, or counts make no sense.
+    """Raise unless the model has a posterior, and the options of the sampler are valid.
 
-    **Arguments:** `model`, the kernel machine; `method`, of sampling; `counts`, by name.
+    **Arguments:** `model`, the kernel machine; `method`, `HMC` or `NUTS`; `counts`, by name.
     """
     if model.offset:
         raise ValueError(
@@ -141,40 +304,27 @@ def check_sampler(model: KernelMachine, method: Method, **counts: int) -> None:
         check_count(name, count, 0 if name == "warmup" else 1)
 
 
-def target_of(setup: Setup, whitening: Whitening) -> Target:
-    """The posterior in white coordinates.
-
-    **Arguments:** `setup`, model and data; `whitening`, of its kernel.
-
-    **Returns:** a `Target`.
-    """
-    return Target(setup.model.loss, whitening.factor, setup.y, setup.weights)
-
-
 @filter_jit
-def begin(setup: Setup, method: Method, chains: int) -> tuple[Whitening, Chains]:
-    """The whitening, and all chains at the mode."""
-    whitening = whiten(setup.model.kernel, setup.x, setup.subspace)
-    return whitening, start_chains(target_of(setup, whitening), method, chains)
+def _begin(setup: Setup, method: Method, chains: int) -> tuple[Whitening, Target, Chains]:
+    """The whitening, the posterior, and all chains at the mode."""
+    whitening, target = setup.whiten()
+    return whitening, target, start_chains(target, method, chains)
 
 
-@filter_jit
-def _warm_up(setup, whitening, method, state, key, draws) -> Chains:
-    return warm_up(target_of(setup, whitening), method, state, key, draws)
-
-
-@filter_jit
-def _draw(setup, whitening, method, state, key, draws, keep):
-    return draw(target_of(setup, whitening), method, state, key, draws, keep)
+_warm_up = filter_jit(warm_up)
+_draw = filter_jit(draw)
 
 
 def _pieces(draws: int) -> int:
-    """In how many equal pieces to draw, between which the host looks; one length is compiled once."""
-    most = max(min(_LOOKS, draws // _SHORTEST_PIECE), 1)
-    return next(count for count in range(most, 0, -1) if draws % count == 0)
+    """The number of equal pieces to draw in, so that one program serves all and the bar can advance."""
+    largest = max(min(_PIECES, draws // _SHORTEST_PIECE), 1)
+    return next(count for count in range(largest, 0, -1) if draws % count == 0)
 
 
 def _join(pieces) -> tuple[Averages, Traces, Any]:
-    means = jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *(piece[0] for piece in pieces))
-    traces = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *(piece[1] for piece in pieces))
-    return means, traces, jnp.concatenate([piece[2] for piece in pieces])
+    means, traces, kept = zip(*pieces, strict=True)
+    return (
+        jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *means),
+        jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *traces),
+        jnp.concatenate(kept),
+    )

@@ -1,4 +1,4 @@
-"""The posterior in white coordinates, the scale of its directions, and where its mode is."""
+"""The posterior in white coordinates, the scale of its directions, and its mode."""
 
 from typing import NamedTuple
 
@@ -10,14 +10,14 @@ from ..linalg import cholesky, solve_by_factor, solve_triangular
 from ..losses import AbstractLoss
 
 _MODE_STEPS = 30
-_SOFTENING = 0.1  # of kinks, in units of the latent function, while the mode is looked for
+_SOFTENING = 0.1  # of kinks, in units of the latent function, during the search for the mode
 
 
 class Target(NamedTuple):
     """`p(b | D) ~ exp(-sum_i w_i L(y_i, (V b)_i) - b'b / 2)`.
 
-    [GS05, eq. 19]. `loss` is L, `factor` is V, `y` and `weights` are those of the examples. Weights that are
-    scaled by a number between 0 and 1 temper the posterior.
+    [GS05, eq. 19]. `loss` is L, `factor` is V, and each example has one entry of `y` and `weights`. Scaling
+    the weights by a number between 0 and 1 tempers the posterior.
     """
 
     loss: AbstractLoss
@@ -27,13 +27,13 @@ class Target(NamedTuple):
 
 
 def total_loss(target: Target, latent: Float[Array, " n"]) -> Float[Array, ""]:
-    """`sum_i w_i L(y_i, f_i)`; an example without weight counts nothing, even behind a wall.
+    """`sum_i w_i L(y_i, f_i)`; an example of weight zero adds nothing, even if its loss is infinite.
 
     **Arguments:** `target`, the posterior; `latent`, the latent values f.
 
     **Returns:** a number.
     """
-    # at its own target no loss is infinite, and neither is its derivative
+    # a latent value at the target makes both the loss and its derivative finite
     counted = jnp.where(target.weights > 0, latent, target.y)
     return jnp.sum(target.weights * target.loss.value(target.y, counted))
 
@@ -50,10 +50,10 @@ def slopes(target: Target, latent: Float[Array, " n"]) -> Float[Array, " n"]:
 
 
 class Scaling(NamedTuple):
-    """Coordinates `b = S c` in which the posterior is about as wide in all directions.
+    """Coordinates `b = S c` in which the posterior has about the same width in all directions.
 
     `S S' = (I + V' D V)^-1`, where the diagonal D holds the mean curvature of the losses over the
-    posterior. Sampling `c` with unit masses is sampling `b` with the mass matrix `I + V' D V`.
+    posterior. Sampling `c` with unit masses is the same as sampling `b` with the mass matrix `I + V' D V`.
     """
 
     root: Float[Array, "p p"]
@@ -86,10 +86,10 @@ def log_density(target: Target, scaling: Scaling, c: Float[Array, " p"]) -> Floa
 
 
 def find_mode(target: Target) -> tuple[Float[Array, " p"], Float[Array, " n"]]:
-    """About where the density of `b` is largest, and the curvatures of the losses there.
+    """The approximate mode of the density of `b`, and the curvatures of the losses there.
 
-    Newton's method with step halving. Kinks are rounded off over a tenth of a unit: this is where chains
-    start and how they are scaled at first, not the fit.
+    Newton's method with step halving. Kinks are rounded off over a tenth of a unit: the result only starts
+    and scales the chains, it does not replace the fit.
     """
     loss, factor, y, weights = target
 

@@ -8,10 +8,10 @@ from scipy import stats
 
 import jaxsvm as jsvm
 from jaxsvm.approximations import Subspace, whiten
-from jaxsvm.sampling import HMC, NUTS, SamplingWarning, _effective, paper_setting, sample
+from jaxsvm.runtime import filter_jit
+from jaxsvm.sampling import HMC, NUTS, SamplingWarning, paper_setting, sample
 from jaxsvm.sampling._chains import Traces, draw, start_chains, warm_up
-from jaxsvm.sampling._diagnostics import diagnose
-from jaxsvm.sampling._sample import Setup, _draw
+from jaxsvm.sampling._diagnostics import diagnose, ess_bulk, ess_tail, rhat, split_rhat
 from jaxsvm.sampling._target import Target
 
 X = jnp.array([[0.0], [0.7], [1.1]])
@@ -165,10 +165,9 @@ def test_no_draw_crosses_an_infinite_wall(walled):
 
 def test_a_chain_that_stands_still_is_named(walled):
     """So far out that its energy overflows; the others go on, and nothing but the diagnostics tells."""
-    setup = Setup(walled.model, X, Y, walled.weights, Subspace(None, 3))
+    target = Target(walled.model.loss, walled.whitening.factor, Y, walled.weights)
     chains = walled.chains._replace(b=walled.chains.b.at[3].set(1e200))
-    arguments = (setup, walled.whitening, HMC(), chains, jax.random.key(1), 50, 5)
-    after, _, traces, _ = _draw(*arguments)
+    after, _, traces, _ = filter_jit(draw)(target, HMC(), chains, jax.random.key(1), 50, 5)
     np.testing.assert_allclose(after.b[3], 1e200, rtol=1e-10)
     problems = diagnose(traces, jnp.exp(after.log_step), 0.0).problems
     assert "chains [3] do not move, 7 do" in problems[0]
@@ -234,10 +233,13 @@ def test_diagnostics_against_arviz():
         draws = rng.normal(size=(4, 300))
         for place in range(1, 300):
             draws[:, place] += memory * draws[:, place - 1]
-        assert _effective.rhat(draws) == pytest.approx(float(arviz.rhat(draws)), rel=1e-10)
-        assert _effective.ess_bulk(draws) == pytest.approx(float(arviz.ess(draws)), rel=1e-8)
+        assert rhat(draws) == pytest.approx(float(arviz.rhat(draws)), rel=1e-10)
+        assert ess_bulk(draws) == pytest.approx(float(arviz.ess(draws)), rel=1e-8)
         tail = float(arviz.ess(draws, method="tail", prob=(0.05, 0.95)))
-        assert _effective.ess_tail(draws) == pytest.approx(tail, rel=1e-8)
+        assert ess_tail(draws) == pytest.approx(tail, rel=1e-8)
+        plain = float(arviz.rhat(draws, method="split"))
+        assert float(split_rhat(draws)) == pytest.approx(plain, rel=1e-10)
+        assert float(split_rhat(jnp.asarray(draws))) == pytest.approx(plain, rel=1e-10)
 
 
 def test_bad_input_is_refused():

@@ -1,0 +1,136 @@
+"""The samplers, Hamiltonian Monte Carlo and the no-U-turn sampler, and the parts of BlackJAX they use."""
+
+import dataclasses
+from functools import cache
+from typing import Any
+
+import jax
+
+from ..validation import check_count, check_number
+
+
+@dataclasses.dataclass(frozen=True)
+class HMC:
+    """Hamiltonian Monte Carlo with trajectories of a fixed number of leapfrog steps.
+
+    **Arguments:**
+
+    - `integration_steps`: the number of leapfrog steps in a trajectory.
+    - `step_size`: of a leapfrog step, or None to adapt it during the warm-up.
+    - `target_acceptance`: the mean acceptance that the step size is adapted to.
+    - `rescale`: whether to adapt to the widths of the posterior as well (a dense mass matrix `I + V' D V`,
+      where D holds mean curvatures of the losses).
+    - `jitter`: the step size of each trajectory is drawn uniformly within this share of it, so that no
+      direction keeps returning to its starting point.
+    - `shorten_by_penalty`: whether to divide the step size by C if C is larger than one, as in
+      [GS03, sec. 5.3.1].
+    """
+
+    integration_steps: int = 8
+    step_size: float | None = None
+    target_acceptance: float = 0.8
+    rescale: bool = True
+    jitter: float = 0.2
+    shorten_by_penalty: bool = False
+
+    def __post_init__(self):
+        check_count("integration_steps", self.integration_steps)
+        _check_common(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class NUTS:
+    """The no-U-turn sampler, whose trajectories end when they turn back.
+
+    **Arguments:** `max_doublings`, which limits a trajectory to `2^max_doublings` leapfrog steps;
+    `step_size`, `target_acceptance`, `rescale`, `jitter` and `shorten_by_penalty` as for `HMC`. Chains in
+    a batch wait for the longest trajectory among them.
+    """
+
+    max_doublings: int = 6
+    step_size: float | None = None
+    target_acceptance: float = 0.8
+    rescale: bool = True
+    jitter: float = 0.0
+    shorten_by_penalty: bool = False
+
+    def __post_init__(self):
+        check_count("max_doublings", self.max_doublings)
+        _check_common(self)
+
+
+Method = HMC | NUTS
+
+
+def _check_common(method) -> None:
+    if method.step_size is not None:
+        check_number("step_size", method.step_size, above=0)
+    check_number("target_acceptance", method.target_acceptance, above=0, below=1)
+    check_number("jitter", method.jitter, least=0, below=1)
+    for name in ("rescale", "shorten_by_penalty"):
+        value = getattr(method, name)
+        if not isinstance(value, bool):
+            raise TypeError(f"`{name}` must be True or False, not {value!r}")
+
+
+def paper_setting() -> dict[str, Any]:
+    """The setting of the papers, as arguments of `sample`: `sample(model, x, y, key=key, **paper_setting())`.
+
+    One chain of 40,000 draws, the first half dropped, with ten leapfrog steps of 0.05 (divided by C if C is
+    larger than one) and unit masses [GS05, sec. II].
+    """
+    method = HMC(10, step_size=0.05, rescale=False, jitter=0.0, shorten_by_penalty=True)
+    return {"method": method, "chains": 1, "warmup": 20_000, "draws": 20_000}
+
+
+# ---------------------------------------------------------------------------- BlackJAX
+
+
+@cache
+def blackjax() -> Any:
+    """The package, imported at first use: that takes as long as importing all the rest of the library."""
+    # its constants must not be traced by a function that is being compiled at the moment
+    with jax.ensure_compile_time_eval():
+        import blackjax
+        import blackjax.adaptation.step_size
+        import blackjax.smc.from_mcmc
+        import blackjax.smc.resampling
+        import blackjax.smc.solver
+    return blackjax
+
+
+@cache
+def _kernel(kind: type[Method]) -> Any:
+    return (blackjax().hmc if kind is HMC else blackjax().nuts).build_kernel()
+
+
+def trajectory(
+    method: Method, key: Any, state: Any, log_density: Any, step_size: Any, inverse_masses: Any
+) -> tuple[Any, Any]:
+    """Move one chain along one trajectory.
+
+    **Arguments:** `method`, `HMC` or `NUTS`; `key`, a random key; `state`, of the chain; `log_density`, a
+    function of its position; `step_size`, of a leapfrog step; `inverse_masses`, a vector or a matrix.
+
+    **Returns:** the next state, and BlackJAX's record of the trajectory.
+    """
+    length = method.integration_steps if isinstance(method, HMC) else method.max_doublings
+    return _kernel(type(method))(key, state, log_density, step_size, inverse_masses, length)
+
+
+def first_state(position: Any, log_density: Any) -> Any:
+    """The state of a chain at a position.
+
+    **Arguments:** `position`, any pytree; `log_density`, a function of it.
+
+    **Returns:** a state of BlackJAX.
+    """
+    return blackjax().hmc.init(position, log_density)
+
+
+@cache
+def dual_averaging(target_acceptance: float) -> Any:
+    """Dual averaging of step sizes: the functions that begin and that update it."""
+    adaptation = blackjax().adaptation.step_size.dual_averaging_adaptation
+    begin, update, _ = adaptation(target_acceptance)
+    return begin, update
