@@ -188,8 +188,8 @@ class Sampled(AbstractObjective):
         problems = _problems_of_chains(steps, end, self.chains, self.draws, limits)
         if self.draws < limits.fewest_draws:
             problems.append(
-                f"{self.draws} draws in a step are too few to judge a chain: raise `draws` to at least "
-                f"{limits.fewest_draws}"
+                f"{self.draws} draws of each chain in a step are too few to judge it: raise `draws` to at "
+                f"least {limits.fewest_draws}"
             )
         problems += check_whitening(float(steps["whitening_error"][end]))
         return tuple(problems + check_wall(model.loss.has_wall))

@@ -158,7 +158,7 @@ def _problems(d: Diagnostics, limits: Thresholds) -> list[str]:
         )
     if d.draws < limits.fewest_draws:
         problems.append(
-            f"{d.draws} draws are too few to judge a chain: draw at least {limits.fewest_draws}"
+            f"{d.draws} draws of each chain are too few to judge it: draw at least {limits.fewest_draws}"
         )
     else:
         problems += _problems_of_mixing(d, limits)
