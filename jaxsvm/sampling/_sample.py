@@ -35,10 +35,10 @@ class Posterior(AbstractMixture):
     """Draws from the posterior of a kernel machine's latent function, by `jaxsvm.sample`.
 
     `b` are the kept draws in white coordinates, of shape (chains, kept, rank): the latent values at the
-    examples are `whitening.factor @ b`. `means` holds averages over all draws, kept or not. `diagnostics`
-    says how far to trust them, and `traces` has the numbers behind it. `chains` are the chains after the
-    last draw, and `places` the numbers of the kept draws within a chain. `model`, `x`, `y` and `weights` are
-    the model and its data.
+    examples are `whitening.factor @ b`, with the map `whitening` from white coordinates to latent values.
+    `means` holds averages over all draws, kept or not. `diagnostics` says how far to trust them, and
+    `traces` has the numbers behind it. `chains` are the chains after the last draw, and `places` the numbers
+    of the kept draws within a chain. `model`, `x`, `y` and `weights` are the model and its data.
     """
 
     model: KernelMachine

@@ -166,7 +166,7 @@ def test_routes_and_chunks_agree(monkeypatch):
     marked = evidence_gradient(
         model, x, y, **options, approximation=jsvm.Nystrom(landmarks=list(range(30)))
     )
-    monkeypatch.setattr(_gradient, "_MOST_ENTRIES", 30 * 7)  # seven rows at a time
+    monkeypatch.setattr(_gradient, "_MAX_ENTRIES", 30 * 7)  # seven rows at a time
     jax.clear_caches()
     parts = evidence_gradient(model, x, y, **options)
     for other in (fisher, marked, parts):

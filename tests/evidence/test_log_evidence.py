@@ -260,7 +260,7 @@ def test_problems_in_words():
         ("accepted", {"acceptance": jnp.full(12, jnp.nan)}),
         ("do not agree", {"rhat": jnp.full(12, 1.01).at[0].set(1.3)}),
         ("do not agree", {"rhat": jnp.full(12, jnp.nan)}),
-        ("still on their way", {"drift": jnp.asarray(-0.5)}),
+        ("have not settled", {"drift": jnp.asarray(-0.5)}),
         ("integration rule", {"discretization_error": jnp.asarray(0.2)}),
         ("low rank", {"whitening_error": jnp.asarray(0.2)}),
     ):

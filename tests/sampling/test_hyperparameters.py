@@ -148,7 +148,7 @@ def test_a_fit_that_fails_is_refused():
         options = {"key": KEY, "start": "model", "warmup": 40, "draws": 40}
         return sample_hyperparameters(moved, *NOTHING, prior=broken, **options)
 
-    with pytest.warns(SamplingWarning, match="refused since a fit failed: set `bounds`"):
+    with pytest.warns(SamplingWarning, match="rejected because a fit failed: set `bounds`"):
         found = sample(0.8)
     assert int(found.diagnostics.failures.sum()) > 3
     assert float(found.parameters["kernel.lengthscale"].max()) < 1
@@ -187,11 +187,11 @@ def test_bad_input(posterior):
         sample(3)
     with pytest.raises(ValueError, match="all hyperparameters are frozen"):
         sample(jsvm.freeze(MODEL, "kernel"))
-    with pytest.raises(TypeError, match="`prior` must be a function of a model"):
+    with pytest.raises(TypeError, match="`prior` must be a function that takes a model"):
         sample(prior=2.0)
     with pytest.raises(ValueError, match="`warmup` must be an integer of at least 20, but is 3"):
         sample(warmup=3)
-    with pytest.raises(ValueError, match='`start` must be "select" or "model"'):
+    with pytest.raises(ValueError, match="`start` must be one of \\('select', 'model'\\)"):
         sample(start="best")
     with pytest.raises(ValueError, match="out of its bounds"):
         sample(bounds={NAME: (2.0, 3.0)})
