@@ -12,9 +12,9 @@ from ..linalg import eigh
 
 
 class Subspace(eqx.Module):
-    """The part of the kernel matrix that is kept: all of it, or what the landmarks see of it.
+    """The part of the kernel matrix that is kept: all of it, or its projection on the landmarks.
 
-    `landmarks` are numbers of examples, or None for all of them in their order; `rank` is the number of
+    `landmarks` are indices of examples, or None for all of them in their order; `rank` is the number of
     white coordinates.
     """
 
@@ -26,13 +26,13 @@ class Whitening(eqx.Module):
     """Latent values as `theta = V b`, where `b` has the prior `N(0, I)`, so that `V V' ~ K`.
 
     With `K_mm = U Lambda U'` of the landmarks and the `p` largest eigenvalues,
-    `V = K_nm U_p Lambda_p^(-1/2)`: [GS05, eqs. 14-18] (whose eq. 17 lacks the division by the
-    eigenvalue). With all examples as landmarks and full rank it is exact, and Hamiltonian dynamics in `b`
-    are those of [GS03, eqs. 21-23].
+    `V = K_nm U_p Lambda_p^(-1/2)` [GS05, eqs. 14-18] (eq. 17 there lacks the division by the eigenvalue).
+    With all examples as landmarks and full rank it is exact, and Hamiltonian dynamics in `b` are those of
+    [GS03, eqs. 21-23].
 
-    `factor` is V; `points` are the landmarks' inputs and `projection` is `U_p Lambda_p^(-1/2)`, so that
-    `k(x, points) @ projection` are the coordinates of a new point; `error` is the share of the prior's
-    variance that is lost, `1 - tr(V V') / tr(K)`.
+    `factor` is V; `points` are the inputs of the landmarks and `projection` is `U_p Lambda_p^(-1/2)`, so that
+    `k(x, points) @ projection` are the coordinates of a new point; `error` is the lost share of the prior's
+    variance, `1 - tr(V V') / tr(K)`.
     """
 
     factor: Float[Array, "n p"]
@@ -45,7 +45,7 @@ class Whitening(eqx.Module):
     ) -> tuple[Float[Array, "k p"], Float[Array, " k"]]:
         """Rows `phi(x)` with `theta(x) = phi(x) b + residual`, and the variance of that residual.
 
-        **Arguments:** `kernel`, that of the model; `x`, a matrix with one row for each point.
+        **Arguments:** `kernel`, of the model; `x`, a matrix with one row for each point.
 
         **Returns:** a matrix with one row for each point, and a vector.
         """
@@ -57,11 +57,11 @@ class Whitening(eqx.Module):
 def whiten(kernel: AbstractKernel, x: Float[Array, "n d"], subspace: Subspace) -> Whitening:
     """The whitening of a kernel on some points.
 
-    It can be differentiated in the kernel, whatever the eigenvalues: `V V'` has a derivative where
-    eigenvalues meet, and V is turned along with it in the one way that has one too. Only where the last
-    kept and the first dropped eigenvalue meet is there no derivative; their coupling is left out there.
+    It is differentiable with respect to the kernel, even if eigenvalues coincide: `V V'` is differentiable
+    there, and V is rotated so that it is differentiable too. Only if the last kept and the first dropped
+    eigenvalue coincide is there no derivative; their coupling is then left out.
 
-    **Arguments:** `kernel`; `x`, the inputs; `subspace`, which landmarks and what rank.
+    **Arguments:** `kernel`; `x`, the inputs; `subspace`, the landmarks and the rank.
 
     **Returns:** a `Whitening`.
     """
@@ -73,7 +73,7 @@ def whiten(kernel: AbstractKernel, x: Float[Array, "n d"], subspace: Subspace) -
     else:
         points = x[landmarks]
         among = kernel.matrix(points, points, same=True)
-        # an example that is a landmark is the same example, which matters to white noise
+        # a landmark is the same example as itself among all examples, which matters for white noise
         between = kernel.matrix(x, points, same=False).at[landmarks].set(among)
         projection = _projection(among, rank)
         factor = between @ projection
@@ -84,7 +84,7 @@ def whiten(kernel: AbstractKernel, x: Float[Array, "n d"], subspace: Subspace) -
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _projection(gram: Float[Array, "m m"], rank: int) -> Float[Array, "m p"]:
-    """`P = U_p Lambda_p^(-1/2)`, so that `P P'` is the inverse of rank p; no column for what is null."""
+    """`P = U_p Lambda_p^(-1/2)`, so that `P P'` is the inverse of rank p; zero for null eigenvalues."""
     return _eigen(gram, rank)[0]
 
 
@@ -100,8 +100,8 @@ def _eigen(gram, rank):
 def _projection_jvp(rank, primals, tangents):
     """`dP = U Y` with `P dP' + dP P' = d(P P')`.
 
-    With `M = U' dK U`: `Y_ij = -M_ij / (2 l_i sqrt(l_j))` within what is kept, and
-    `Y_ij = M_ij / (sqrt(l_j) (l_j - l_i))` from the kept j to the dropped i; no difference of two kept
+    With `M = U' dK U`, `Y_ij = -M_ij / (2 l_i sqrt(l_j))` if both eigenvalues are kept, and
+    `Y_ij = M_ij / (sqrt(l_j) (l_j - l_i))` if j is kept and i is dropped; no difference of two kept
     eigenvalues occurs.
     """
     (gram,), (change,) = primals, tangents

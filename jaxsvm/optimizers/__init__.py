@@ -1,4 +1,4 @@
-"""Optimizers of hyperparameters, beside all those of optax."""
+"""Optimizers of hyperparameters, in addition to those of optax."""
 
 from ._adaptive import adaptive_rates as adaptive_rates
 from ._lbfgs import lbfgs as lbfgs

@@ -1,4 +1,4 @@
-"""Steps along noisy gradients, with a rate for each parameter that adapts to how its gradient changes."""
+"""Steps along noisy gradients, with a rate for each parameter that adapts to changes of its gradient."""
 
 from typing import Any, NamedTuple
 
@@ -11,10 +11,10 @@ from ..validation import check_number
 
 
 class AdaptiveState(NamedTuple):
-    """Of each parameter: its rate, the point that was accepted last, and the gradient there.
+    """For each parameter: its rate, the last accepted point, and the gradient there.
 
-    A rate of zero stands for a parameter that has not moved yet. `retaken` tells whether the last step was
-    a discarded one, taken again.
+    The rate is zero before the parameter has moved. `retaken` says whether the last step repeated a
+    discarded one.
     """
 
     rates: Any
@@ -24,7 +24,7 @@ class AdaptiveState(NamedTuple):
 
 
 class _Leaf(NamedTuple):
-    """What becomes of one parameter."""
+    """The update and the next state of one parameter."""
 
     update: Float[Array, "..."]
     rate: Float[Array, ""]
@@ -42,26 +42,25 @@ def adaptive_rates(
     rise: float = 2.5,
     turn: float = 0.0,
 ) -> optax.GradientTransformation:
-    """The papers' ascent: rates that adapt to the change of the gradient alone, one for each parameter.
+    """The ascent of the papers: a rate for each parameter that adapts to changes of its gradient alone.
 
-    Where the gradient of a parameter has not declined, its rate grows. Where it has risen sharply, or
-    has turned round without becoming small, the last step of that parameter is discarded and taken
-    again, shorter. A vector, such as one lengthscale for each input, has one rate and turns when the
-    direction of its gradient does. It needs no value of the function, and stands noise in the gradients.
-    [GS03, sec. 4.3], which gives the rules but not the numbers.
+    If the gradient of a parameter has not declined, its rate grows. If it has risen sharply, or has turned
+    round without becoming small, the last step of that parameter is discarded and repeated with a smaller
+    rate. A vector, such as one lengthscale for each input, has one rate, and turns if the direction of its
+    gradient does. The method needs no values and tolerates noisy gradients. [GS03, sec. 4.3] gives the rules
+    but not the numbers.
 
     **Arguments:**
 
     - `first_move`: the largest component of the first step, in unconstrained coordinates (logarithms).
-    - `max_move`: of any step.
+    - `max_move`: the largest component of any step.
     - `grow`, `shrink`: factors of the rate.
-    - `decline`: a gradient whose norm is not below this share of the last one has not declined.
-    - `rise`: one whose norm is above this multiple of it has risen sharply.
-    - `turn`: the cosine of the angle between two gradients below which the direction has turned.
+    - `decline`: a gradient has declined if its norm is below this share of the last one.
+    - `rise`: a gradient has risen sharply if its norm is above this multiple of the last one.
+    - `turn`: a gradient has turned if the cosine of its angle to the last one is below this number.
 
-    **Returns:** a gradient transformation, to be fed with gradients of what is minimized and with the
-    parameters: `update(gradients, state, parameters)`. A discarded step goes back to where it began,
-    wherever it has led: bounds may have cut it short.
+    **Returns:** a gradient transformation for minimization, `update(gradients, state, parameters)`. A
+    discarded step returns to the point where it began, even if bounds have cut it short.
     """
     for name, value in (("first_move", first_move), ("max_move", max_move), ("decline", decline)):
         check_number(name, value, above=0)
@@ -81,16 +80,16 @@ def adaptive_rates(
         begun = rate > 0
         product = jnp.sum(gradient * last_gradient)
         turned = begun & (product < turn * size * last_size)
-        # without a gradient, as at a bound, there was no step either whose effect could be judged
+        # without a gradient, as at a bound, there was no step whose effect could be judged
         judged = begun & (last_size > 0)
-        # a second time in a row it is not this parameter's own step that has changed its gradient
+        # after a repeated step, something other than this parameter's step has changed its gradient
         discard = ~retaken & judged
         discard &= (size > rise * last_size) | (turned & (size > shrink * last_size))
         growing = judged & ~turned & (size > decline * last_size)
         factor = jnp.where(discard | turned, shrink, jnp.where(growing, grow, 1.0))
-        most = jnp.max(jnp.abs(gradient), initial=0.0)
-        first = first_move / jnp.where(most > 0, most, 1.0)
-        rate = jnp.where(begun, rate * factor, jnp.where(most > 0, first, 0.0))
+        largest = jnp.max(jnp.abs(gradient), initial=0.0)
+        first = first_move / jnp.where(largest > 0, largest, 1.0)
+        rate = jnp.where(begun, rate * factor, jnp.where(largest > 0, first, 0.0))
         accepted = jnp.where(discard, last_gradient, gradient)
         move = -rate * accepted
         longest = jnp.max(jnp.abs(move), initial=0.0)
@@ -107,8 +106,8 @@ def adaptive_rates(
             )
         leaves = jax.tree.map(step_of_leaf, updates, params, *state)
         parts = [
-            jax.tree.map(lambda leaf, place=place: leaf[place], leaves, is_leaf=_is_leaf)
-            for place in range(len(_Leaf._fields))
+            jax.tree.map(lambda leaf, field=field: leaf[field], leaves, is_leaf=_is_leaf)
+            for field in range(len(_Leaf._fields))
         ]
         return parts[0], AdaptiveState(*parts[1:])
 

@@ -1,4 +1,4 @@
-"""L-BFGS with a line search that takes one evaluation a step."""
+"""L-BFGS with a line search that needs one evaluation per step."""
 
 from typing import Any, NamedTuple
 
@@ -10,22 +10,22 @@ from jaxtyping import Array, Bool, Float
 
 from ..validation import check_count, check_number
 
-_SUFFICIENT = 1e-4  # the share of the decrease promised by the slope which a step has to keep
+_SUFFICIENT = 1e-4  # a step has to achieve this share of the decrease that the slope predicts
 _SHORTEST = 1e-10  # of a step, relative to the first one tried on its line
 
 
 class LBFGSState(NamedTuple):
-    """The point that was accepted last, the line that is being searched, and past differences."""
+    """The last accepted point, the line of the present search, and past differences."""
 
     point: Float[Array, " p"]
     value: Float[Array, ""]
     gradient: Float[Array, " p"]
     direction: Float[Array, " p"]
     step: Float[Array, ""]
-    first_step: Float[Array, ""]  # the one that was tried first on this line
+    first_step: Float[Array, ""]  # the first one tried on this line
     moves: Float[Array, "m p"]
     changes: Float[Array, "m p"]
-    recent: Float[Array, " w"]  # values that were accepted last, and -inf where there are none yet
+    recent: Float[Array, " w"]  # the last accepted values; -inf before there are any
     begun: Bool[Array, ""]
 
 
@@ -34,21 +34,20 @@ def lbfgs(
 ) -> optax.GradientTransformationExtraArgs:
     """L-BFGS as an optax transformation that never evaluates the function by itself.
 
-    Each update is told value and gradient at the point tried last. If the value has decreased enough the
-    point is accepted and a new line begins; otherwise the update goes back to a shorter step on the
-    same line. So one step costs exactly one evaluation, and many optimizations run side by side with
-    none waiting for the line search of another, as they do with `optax.lbfgs`. A value that is not
-    finite counts as no decrease. The parameters that an optimization ends with may be a trial: keep the
-    best ones seen, as `jaxsvm.select` does.
+    Each update receives the value and the gradient at the last trial point. If the value has decreased
+    enough, the point is accepted and a new line begins; otherwise the update goes back to a shorter step on
+    the same line. So one step costs exactly one evaluation, and optimizations in a batch do not wait for
+    each other's line searches, as they do with `optax.lbfgs`. A value that is not finite does not count as a
+    decrease. The last parameters may be a rejected trial: keep the best ones, as `jaxsvm.select` does.
 
     **Arguments:**
 
-    - `memory_size`: how many past differences shape the direction.
-    - `max_move`: the most that any parameter moves in one step, in its own (logarithmic) units.
-    - `window`: a value has to be below the largest of so many accepted last. With one it always
-      decreases; with several small jumps of a function, such as those of the evidence where the set of
-      support vectors changes, do not end the way down (Grippo, Lampariello and Lucidi, "A nonmonotone
-      line search technique for Newton's method").
+    - `memory_size`: the number of past differences that shape the direction.
+    - `max_move`: the largest move of any parameter in one step, in its (logarithmic) units.
+    - `window`: a value has to be below the largest of this number of last accepted values. With one, the
+      value always decreases; with several, small jumps of the function, such as those of the evidence when
+      the set of support vectors changes, do not stop the descent (Grippo, Lampariello and Lucidi, "A
+      nonmonotone line search technique for Newton's method").
 
     **Returns:** a gradient transformation whose `update` needs `value=`.
     """
@@ -97,9 +96,9 @@ def _new_line(state: LBFGSState, point, value, gradient, max_move) -> LBFGSState
     descends = direction @ gradient < 0
     direction = jnp.where(descends, direction, -gradient)
     longest = jnp.max(jnp.abs(direction))
-    # nothing is known of the curvature before the first difference: a move of at most a tenth
-    most = jnp.where(jnp.any(changes[-1] != 0), max_move, 0.1)
-    step = jnp.where(longest > most, most / jnp.where(longest > 0, longest, 1.0), 1.0)
+    # before the first difference the curvature is unknown: move at most a tenth
+    limit = jnp.where(jnp.any(changes[-1] != 0), max_move, 0.1)
+    step = jnp.where(longest > limit, limit / jnp.where(longest > 0, longest, 1.0), 1.0)
     recent = _push(state.recent, value)
     begun = jnp.ones_like(state.begun)
     pairs = (moves, changes)
@@ -107,11 +106,11 @@ def _new_line(state: LBFGSState, point, value, gradient, max_move) -> LBFGSState
 
 
 def _shorter(state: LBFGSState, promised, value) -> LBFGSState:
-    # the minimum of the parabola through value, slope and the value just seen
+    # the minimum of the parabola through the accepted value, its slope and the trial value
     excess = value - state.value - promised
     factor = jnp.where(jnp.isfinite(excess) & (excess > 0), -promised / (2 * excess), 0.25)
     step = state.step * jnp.clip(factor, 0.1, 0.5)
-    # a line that leads nowhere: forget the curvatures and go down the gradient
+    # the line search has failed: forget the curvatures and follow the gradient
     lost = step < _SHORTEST * state.first_step
     steepest = 0.1 / jnp.maximum(jnp.max(jnp.abs(state.gradient)), 1e-30)
     return state._replace(
@@ -128,7 +127,7 @@ def _push(rows, row):
 
 
 def _inverse_hessian_product(moves, changes, gradient):
-    """The two-loop recursion; empty places hold zeros and change nothing."""
+    """The two-loop recursion; empty rows hold zeros and change nothing."""
     products = jnp.sum(moves * changes, axis=1)
     filled = products > 0
     weights = jnp.where(filled, 1 / jnp.where(filled, products, 1.0), 0.0)

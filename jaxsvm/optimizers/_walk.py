@@ -8,14 +8,15 @@ from ..validation import check_number
 class GreedyWalk(eqx.Module):
     """The greedy random walk, or Monte Carlo search at temperature zero.
 
-    Each hyperparameter in turn gets a Gaussian step, which is kept if and only if the criterion gets
-    better. Its step size grows by `factor` when a step is kept and shrinks by it when not, so that about
-    half of the steps are kept. Needs no gradient, hence suits criteria that jump. The first step of
-    `select` looks at the start; each other is one round through all hyperparameters [GS03, sec. 4.1].
+    Each hyperparameter in turn makes a Gaussian step, which is kept if and only if the criterion improves.
+    Its step size is multiplied by `factor` after a kept step and divided by it otherwise, so that about half
+    of the steps are kept. The walk needs no gradient, so it suits criteria that jump. The first step of
+    `select` evaluates the start; each later step is one round through all hyperparameters
+    [GS03, sec. 4.1].
 
-    **Arguments:** `step`, the first step size, of unconstrained coordinates (logarithms) or natural
-    units; `linear`, names of parameters that step in natural units, such as `("loss.C",)` in the paper;
-    `factor`; `step_tolerance`, the step size below which the walk has arrived.
+    **Arguments:** `step`, the first step size, in unconstrained coordinates (logarithms) or natural units;
+    `linear`, the names of positive parameters that step in natural units, such as `("loss.C",)` in the
+    paper; `factor`, above one; `step_tolerance`, the step size below which the walk ends.
     """
 
     step: float = eqx.field(static=True, default=0.5)

@@ -231,7 +231,7 @@ def test_bad_input_is_refused():
             {"approximation": jsvm.Nystrom(100)},
             "rank of 100 needs at least as many landmarks, but there are 60",
         ),
-        ({"approximation": jsvm.Nystrom(landmarks=61)}, "61 landmarks were asked for"),
+        ({"approximation": jsvm.Nystrom(landmarks=61)}, "61 landmarks are more than"),
         ({"bounds": {"loss.C": (1.0, 2.0)}}, "out of its bounds"),
         ({"max_steps": 0}, "`max_steps` must be a positive integer"),
     ):

@@ -127,9 +127,9 @@ def test_bad_subspaces_are_refused():
     key = jax.random.key(0)
     for rank, landmarks, choice, message in (
         (7, 5, "random", "a rank of 7 needs at least as many landmarks"),
-        (5, 13, "random", "13 landmarks were asked for, but there are 12 examples"),
+        (5, 13, "random", "13 landmarks are more than the 12 examples"),
         (0, None, "random", "`rank` must be a positive integer"),
-        (2, [0, 0, 1], "random", "must be different numbers of examples"),
+        (2, [0, 0, 1], "random", "must be different indices of examples"),
         (2, [0, 12], "random", "0 to 11"),
         (2, 5, "best", "`choice` of landmarks must be one of"),
     ):
