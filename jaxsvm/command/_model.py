@@ -203,7 +203,7 @@ def relevance_lines(relevances: Sequence[tuple[str, float]], count: int = 10) ->
     if not relevances:
         return []
     if all(relevance == 1 for _, relevance in relevances):
-        return aligned({"relevance": "equal for all inputs: a common lengthscale did best"})
+        return aligned({"relevance": "equal for all inputs, which have a common lengthscale"})
     rows = [(printable(name), relevance) for name, relevance in relevances[:count]]
     width = max(len(name) for name, _ in rows)
     lines = [f"most relevant of {len(relevances)} inputs (1 / lengthscale^2, largest = 1):"]

@@ -7,10 +7,10 @@ except ImportError as error:
         '`jaxsvm.plot` needs matplotlib, which is not installed: pip install "jaxsvm[plot]"'
     ) from error
 
-from ._ascent import ascent as ascent
 from ._calibration import coverage as coverage
 from ._calibration import reliability as reliability
 from ._error_histogram import error_histogram as error_histogram
+from ._history import ascent as ascent
 from ._history import history as history
 from ._history import progress as progress
 from ._line import Line as Line
