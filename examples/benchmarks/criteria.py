@@ -18,7 +18,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from printed import printed_to
+from measure import best_time, printed_to
 from scipy.linalg import lapack
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF as SklearnRBF
@@ -29,16 +29,6 @@ from threadpoolctl import threadpool_limits
 
 import jaxsvm as jsvm
 from jaxsvm import criteria, kernels, losses
-
-
-def best_time(function, repeats: int) -> float:
-    jax.block_until_ready(function())
-    times = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        jax.block_until_ready(function())
-        times.append(time.perf_counter() - begin)
-    return min(times)
 
 
 def twonorm(examples: int, seed: int = 0):

@@ -31,7 +31,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from printed import printed_to
+from measure import printed_to
 
 import jaxsvm as jsvm
 from jaxsvm import kernels, losses

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from printed import printed_to
+from measure import printed_to
 
 import jaxsvm as jsvm
 from jaxsvm import criteria, kernels, losses

@@ -50,7 +50,7 @@ def test_steps_and_seconds_are_of_the_same_part_of_an_ascent(capsys):
 
 
 def test_printed_output_goes_to_the_file(tmp_path, capsys):
-    printed_to = module_of("benchmarks/printed.py").printed_to
+    printed_to = module_of("benchmarks/measure.py").printed_to
     with printed_to(tmp_path / "new" / "text.txt"):
         print("one\ntwo", flush=True)
     with printed_to(None):

@@ -1,10 +1,24 @@
-"""Copy the output of a benchmark to a file."""
+"""Time a function, and copy the output of a benchmark to a file."""
 
 import contextlib
 import io
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+import jax
+
+
+def best_time(function, repeats: int) -> float:
+    """The seconds of the fastest of several calls, after one that compiles."""
+    jax.block_until_ready(function())
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        jax.block_until_ready(function())
+        times.append(time.perf_counter() - begin)
+    return min(times)
 
 
 @contextlib.contextmanager
