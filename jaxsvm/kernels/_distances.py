@@ -144,26 +144,22 @@ def _norms(x) -> Float[Array, " n"]:
 def _split(x, scales, grid: _Grid):
     """Scaled points as `high + low`, and what to add to the squared distances of points too far away.
 
-    `high` is on the grid, and `high + low` is `(x - center) / scales` with twice the usual digits: the
-    rounding errors of the difference and of the quotient are computed and become part of `low`.
+    `high` is on the grid, and `high + low` is `(x - center) / scales` with twice the usual digits. Nothing
+    here depends on the last digit of a quotient, which the compiler may round one way in one place and
+    another way in another.
     """
+    kind = jnp.finfo(x.dtype)
     difference = x - grid.center
     subtracted = x - difference  # Knuth's sum without error
     error = (x - (difference + subtracted)) + (subtracted - grid.center)
     ratio = difference / scales
-    (a, b), (s, t) = _halves(ratio), _halves(scales)
-    error = (error + ((((difference - a * s) - a * t) - b * s) - b * t)) / scales
     inside, far = _within(ratio)
     high = jnp.round(inside / grid.unit) * grid.unit
-    low = (inside - high) + jnp.where(inside == ratio, error, 0.0)  # none for points moved inside
+    # half of the digits of the scales, times those of a point on the grid: no rounding error
+    coarse = jax.lax.reduce_precision(scales, kind.nexp, kind.nmant // 2)
+    rest = (difference - high * coarse) - high * (scales - coarse)
+    low = jnp.where(inside == ratio, (rest + error) / scales, 0.0)  # none for points moved inside
     return high, low, far
-
-
-def _halves(x):
-    """Numbers as sums of two with half the digits each, whose products are exact."""
-    kind = jnp.finfo(x.dtype)
-    high = jax.lax.reduce_precision(x, kind.nexp, kind.nmant // 2)
-    return high, x - high
 
 
 def _grid(x2, scales) -> _Grid:
@@ -175,9 +171,10 @@ def _grid(x2, scales) -> _Grid:
     ordered = jnp.sort(norms[:: max(1, norms.shape[0] // 64)])
     usual = ordered[7 * ordered.shape[0] // 8]
     extent = jnp.sqrt(jnp.minimum(jnp.max(norms), 16 * usual))
-    _, exponent = jnp.frexp(extent)
-    exponent = jnp.clip(exponent - (kind.nmant - 2) // 2, kind.minexp // 4, kind.maxexp // 4)
-    return _Grid(center, extent, jnp.ldexp(jnp.ones((), x2.dtype), exponent))
+    # so coarse that the sum of two squared norms, in squared units, has fewer digits than a number
+    unit = jnp.clip(extent * 2.0 ** -((kind.nmant - 4) // 2), float(kind.tiny) ** 0.25)
+    unit = jax.lax.reduce_precision(unit, kind.nexp, 0)  # a power of two, without rounding errors
+    return _Grid(center, extent, unit)
 
 
 def _rounding(x, scales, grid: _Grid) -> Float[Array, " n"]:

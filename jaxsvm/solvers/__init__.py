@@ -6,15 +6,15 @@ import jax
 
 from ..linalg import one_by_one
 from ..losses import AbstractPiecewise
-from ._direct import solve_quadratic
 from ._implicit import attach_derivatives as attach_derivatives
 from ._newton import solve_smooth
 from ._optimality import primal_objective as primal_objective
+from ._problem import Options as Options
+from ._problem import Problem as Problem
+from ._problem import Solution as Solution
+from ._problem import Start as Start
 from ._proximal import solve_piecewise
-from ._types import Options as Options
-from ._types import Problem as Problem
-from ._types import Solution as Solution
-from ._types import Start as Start
+from ._quadratic import solve_quadratic
 
 
 def solve(problem: Problem, start: Start, options: Options, warm: bool) -> Solution:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..linalg import one_by_one
-from ._types import Problem
+from ._problem import Problem
 
 
 @jax.custom_jvp

@@ -17,8 +17,7 @@ from ._optimality import (
     sharp_rounding_errors,
     weighted_curvatures,
 )
-from ._point import Point
-from ._types import Options, Problem, Solution, Start
+from ._problem import Options, Point, Problem, Solution, Start
 
 _STALL_LIMIT = 60  # steps without progress
 _SHORTEST = 1e-12  # step, relative to Newton's

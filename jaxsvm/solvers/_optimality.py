@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..losses import AbstractPiecewise
-from ._types import Options, Problem
+from ._problem import Options, Problem
 
 
 class Verdict(NamedTuple):

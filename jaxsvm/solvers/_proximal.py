@@ -27,17 +27,15 @@ from jaxtyping import Array, Bool, Float, Int
 from .._results import RESULTS
 from .._trees import choose
 from ..losses import AbstractPiecewise
-from ._box import Box, balanced, box_of, is_free, next_step, to_new_bounds
-from ._coordinate import coordinate_descent
+from ._box import Box, balanced, box_of, coordinate_descent, is_free, next_step, to_new_bounds
 from ._optimality import (
     Verdict,
     best_offset,
     judge_piecewise,
     sharp_rounding_errors,
 )
-from ._point import Point
+from ._problem import Options, Point, Problem, Solution, Start
 from ._semismooth import Stage, direction, respond, search
-from ._types import Options, Problem, Solution, Start
 
 _STAGE_LIMIT = 60  # Newton steps in a stage; more than these happen only when rounding errors rule
 _STALL_LIMIT = 6  # stages without progress

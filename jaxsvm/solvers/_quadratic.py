@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from .._results import RESULTS
 from ..losses import AbstractPiecewise, weighted_compliance
 from ._optimality import judge_piecewise
-from ._types import Options, Problem, Solution
+from ._problem import Options, Problem, Solution
 
 
 def solve_quadratic(problem: Problem[AbstractPiecewise], options: Options) -> Solution:

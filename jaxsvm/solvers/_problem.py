@@ -1,4 +1,4 @@
-"""What a solver is given and what it gives back."""
+"""The problem that solvers solve, the points on the way, and the solution they return."""
 
 from typing import Generic, NamedTuple, TypeVar
 
@@ -33,8 +33,16 @@ class Start(NamedTuple):
     offset: Float[Array, ""]
 
 
+class Point(NamedTuple):
+    """Coefficients, offset, and the latent values `K beta + offset` that belong to them."""
+
+    beta: Float[Array, " n"]
+    offset: Float[Array, ""]
+    latent: Float[Array, " n"]
+
+
 class Solution(NamedTuple):
-    """Where a solver ended: no derivatives are known of it.
+    """Where a solver ended, as plain numbers: `attach_derivatives` makes them differentiable.
 
     `dual` coefficients and `offset`; which examples are `free`; `result`, a code of `jaxsvm.RESULTS`;
     `iterations` it took; the KKT `residual`, and the duality `gap` relative to the primal objective.
