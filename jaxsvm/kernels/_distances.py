@@ -102,8 +102,12 @@ def _by_products(x1, x2, scales, grid: _Grid) -> Float[Array, "n m"]:
 
 @_by_products.defjvp
 def _by_products_jvp(primals, tangents):
-    *points, grid = primals
-    _, change = jax.jvp(lambda *p: _by_one_product(*p, grid), tuple(points), tangents[:3])
+    grid = primals[-1]
+
+    def plain(x1, x2, scales):
+        return _by_one_product(x1, x2, scales, grid)
+
+    _, change = jax.jvp(plain, primals[:3], tangents[:3])
     return _by_products(*primals), change
 
 
