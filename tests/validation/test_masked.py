@@ -49,7 +49,7 @@ def test_estimators_refuse_masked_entries(kind):
         estimator.fit(X, Y, masked(np.ones(12)))
     estimator.n_features_in_ = 2
     with pytest.raises(ValueError, match="`X` has 1 masked entry"):
-        estimator._points(masked(X))
+        estimator._validate_points(masked(X))
 
 
 def test_a_masked_array_without_masked_entries_is_an_array():

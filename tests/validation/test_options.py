@@ -111,7 +111,7 @@ def test_numbers_of_numpy_are_numbers():
 
 
 def test_rules_are_those_of_the_library():
-    with pytest.raises(TypeError, match=r"`stop` must be rules of `jaxsvm\.stopping`"):
+    with pytest.raises(TypeError, match=r"`stop` must hold rules of `jaxsvm\.stopping`"):
         select(stop=(stopping.SmallGradient(), 1e-5))
     with pytest.raises(ValueError, match="`share` must be"):
         stopping.GradientFallen(1.0)
