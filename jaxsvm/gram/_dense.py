@@ -20,19 +20,15 @@ class DenseGram(AbstractGram):
 
     @property
     def dtype(self) -> Any:
-        """The type of the numbers."""
         return self.matrix.dtype
 
     def diagonal(self):
-        """The diagonal of the matrix."""
         return jnp.diag(self.matrix)
 
     def row(self, place):
-        """One row of the matrix."""
         return self.matrix[place]
 
     def product(self, vector):
-        """One matrix product."""
         return self.matrix @ vector
 
     def sparse_product(self, vector):
@@ -40,7 +36,6 @@ class DenseGram(AbstractGram):
         return linalg.sparse_product(self.matrix, vector)
 
     def squared_product(self, vector):
-        """The same for the squares of all entries."""
         return linalg.sparse_product(self.matrix**2, vector)
 
     def reduced_solve(self, scale, diagonal, *rights, jitter=None, refinements=0, coarse=False):
@@ -80,7 +75,6 @@ class DenseGram(AbstractGram):
         return linalg.squared_spans(self.matrix + jnp.diag(diagonal), free, has_offset)
 
     def is_finite(self):
-        """Whether all entries are."""
         return jnp.all(jnp.isfinite(self.matrix))
 
     def is_covariance(self):
@@ -88,7 +82,6 @@ class DenseGram(AbstractGram):
         return is_covariance(self.matrix)
 
     def dense(self):
-        """The matrix itself."""
         return self.matrix
 
 

@@ -105,11 +105,9 @@ class Sum(AbstractKernel):
     right: AbstractKernel
 
     def matrix(self, x1, x2, same):
-        """Covariances between two lists of points."""
         return self.left.matrix(x1, x2, same) + self.right.matrix(x1, x2, same)
 
     def diagonal(self, x):
-        """Variances of a list of points."""
         return self.left.diagonal(x) + self.right.diagonal(x)
 
 
@@ -123,11 +121,9 @@ class Product(AbstractKernel):
     right: AbstractKernel
 
     def matrix(self, x1, x2, same):
-        """Covariances between two lists of points."""
         return self.left.matrix(x1, x2, same) * self.right.matrix(x1, x2, same)
 
     def diagonal(self, x):
-        """Variances of a list of points."""
         return self.left.diagonal(x) * self.right.diagonal(x)
 
 

@@ -23,11 +23,9 @@ class Constant(AbstractKernel):
     variance = natural("log_variance", "The variance of the offset.")
 
     def matrix(self, x1, x2, same):
-        """Covariances between two lists of points."""
         return jnp.broadcast_to(self.variance, (x1.shape[0], x2.shape[0]))
 
     def diagonal(self, x):
-        """Variances of a list of points."""
         return jnp.broadcast_to(self.variance, (x.shape[0],))
 
 
@@ -48,10 +46,8 @@ class White(AbstractKernel):
     variance = natural("log_variance", "The variance of the noise.")
 
     def matrix(self, x1, x2, same):
-        """Covariances between two lists of points."""
         eye = jnp.eye(x1.shape[0], x2.shape[0], dtype=self.variance.dtype)
         return self.variance * eye if same else jnp.zeros_like(eye)
 
     def diagonal(self, x):
-        """Variances of a list of points."""
         return jnp.broadcast_to(self.variance, (x.shape[0],))

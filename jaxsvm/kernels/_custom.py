@@ -116,7 +116,6 @@ class Custom(AbstractKernel):
         self.function = UserFunction(function, parameters)
 
     def matrix(self, x1, x2, same):
-        """Covariances between two lists of points."""
         values = jax.vmap(lambda a: jax.vmap(lambda b: self._value(a, b))(x2))(x1)
         if same:
             # symmetrize rounding errors; leave an asymmetric function unchanged, so that `fit` can report it
@@ -127,7 +126,6 @@ class Custom(AbstractKernel):
         return values
 
     def diagonal(self, x):
-        """Variances of a list of points."""
         return jax.vmap(lambda a: self._value(a, a))(x)
 
     def _value(self, a, b):

@@ -33,12 +33,10 @@ class Linear(AbstractKernel):
     variance = natural("log_variance", "The prior variance of the weights.")
 
     def matrix(self, x1, x2, same):
-        """Covariances between two lists of points."""
         deviation = per_input(jnp.sqrt(self.variance), x1, "variances")
         return _inner(x1 * deviation, x2 * deviation, same)
 
     def diagonal(self, x):
-        """Variances of a list of points."""
         return jnp.sum(per_input(self.variance, x, "variances") * x**2, axis=1)
 
 
@@ -63,11 +61,9 @@ class Polynomial(AbstractKernel):
     variance = natural("log_variance", "The factor before the power.")
 
     def matrix(self, x1, x2, same):
-        """Covariances between two lists of points."""
         return self.variance * (_inner(x1, x2, same) + self.shift) ** self.degree
 
     def diagonal(self, x):
-        """Variances of a list of points."""
         return self.variance * (jnp.sum(x**2, axis=1) + self.shift) ** self.degree
 
 

@@ -34,11 +34,9 @@ class AbstractStationary(AbstractKernel):
     variance = natural("log_variance", "The variance of the function at a point.")
 
     def matrix(self, x1, x2, same):
-        """Covariances between two lists of points."""
         return self.variance * self.correlation(squared_distances(x1, x2, self.lengthscale, same))
 
     def diagonal(self, x):
-        """Variances of a list of points."""
         return jnp.broadcast_to(self.variance, (x.shape[0],))
 
 
@@ -169,7 +167,6 @@ class Periodic(AbstractKernel):
     period = natural("log_period", "The period of each input.")
 
     def matrix(self, x1, x2, same):
-        """Covariances between two lists of points."""
         circle1 = self._on_circles(x1)
         circle2 = circle1 if same else self._on_circles(x2)
         # cosines and sines of an input share its lengthscale
@@ -179,7 +176,6 @@ class Periodic(AbstractKernel):
         return self.variance * jnp.exp(-distances / 2)
 
     def diagonal(self, x):
-        """Variances of a list of points."""
         return jnp.broadcast_to(self.variance, (x.shape[0],))
 
     def _on_circles(self, x):

@@ -39,11 +39,9 @@ class ARD(AbstractKernel):
     )
 
     def matrix(self, x1, x2, same):
-        """Covariances between two lists of points."""
         return self.kernel.matrix(self._scaled(x1), self._scaled(x2), same)
 
     def diagonal(self, x):
-        """Variances of a list of points."""
         return self.kernel.diagonal(self._scaled(x))
 
     def _scaled(self, x):
@@ -69,11 +67,9 @@ class Subspace(AbstractKernel):
             raise ValueError(problem)
 
     def matrix(self, x1, x2, same):
-        """Covariances between two lists of points."""
         return self.kernel.matrix(self._seen(x1), self._seen(x2), same)
 
     def diagonal(self, x):
-        """Variances of a list of points."""
         return self.kernel.diagonal(self._seen(x))
 
     def _seen(self, x):
@@ -110,12 +106,10 @@ class Transform(AbstractKernel):
         self.function = UserFunction(function, parameters)
 
     def matrix(self, x1, x2, same):
-        """Covariances between two lists of points."""
         features1 = self._features(x1)
         return self.kernel.matrix(features1, features1 if same else self._features(x2), same)
 
     def diagonal(self, x):
-        """Variances of a list of points."""
         return self.kernel.diagonal(self._features(x))
 
     def _features(self, x):

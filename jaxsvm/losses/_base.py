@@ -226,7 +226,7 @@ class AbstractRegression(AbstractLoss):
         return sample_noise(self, shape, key)
 
     def noise_cumulative(self, residual: Float[Array, "..."]) -> Float[Array, "..."]:
-        """The probability that the noise is at most so large.
+        """The probability that the noise is at most `residual`.
 
         **Arguments:** `residual`, values of the noise.
 

@@ -70,7 +70,6 @@ class AbstractPiecewise(AbstractLoss):
         return not self.is_two_sided or self.shape().dead_zone is not None
 
     def value(self, y, f):
-        """The loss `L(y, f)`."""
         _, compliance, bound = self.shape()
         excess = self._positive_excess(y, f)[1]
         if compliance is None:

@@ -41,7 +41,7 @@ class AbstractResidual(AbstractTwoSided, AbstractRegression):
         return second_moment / (zone + gauss + tail)
 
     def noise_cumulative(self, residual):
-        """The probability that the noise is at most so large, in closed form."""
+        """The probability that the noise is at most `residual`, in closed form."""
         _, compliance, bound = self.shape()
         zone, gauss, tail = self._masses()
         size = jnp.abs(residual)

@@ -158,6 +158,20 @@ def test_methods(name):
         assert_complete("\n\n".join(texts), thing, name, returns)
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_no_docstring_repeats_a_parents(name):
+    """A method without a docstring inherits one, so only what differs is worth writing."""
+    cls, member, _ = METHODS[name]
+    home = next(c for c in cls.__mro__ if member in vars(c))
+    mine = vars(home)[member].__doc__
+    for parent in home.__mro__[1:]:
+        theirs = getattr(vars(parent).get(member), "__doc__", None)
+        if mine and theirs and parent.__module__.startswith("jaxsvm"):
+            theirs = inspect.cleandoc(theirs)
+            repeated = inspect.cleandoc(mine) in (theirs, theirs.split("\n\n")[0])
+            assert not repeated, f"{name} repeats the docstring of {parent.__name__}"
+
+
 FORMULA = re.compile(r"\beqs?\. |`[^`]*[=^*/(+-][^`]*`")
 
 
