@@ -13,11 +13,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ._machine import KernelMachine
 from ._parameters import unfreeze
-from ._predictor import AbstractPointEstimate, Examples
+from ._predictor import AbstractPointEstimate, AbstractSolution
 from ._results import RESULTS, raise_on_failure
 from .gram import AbstractGram, exact_gram
 from .kernels import AbstractKernel, covariance_defect, is_user_defined
-from .losses import AbstractLoss
 from .persistence import check_fields
 from .runtime import is_traced, jit
 from .solvers import Options, Problem, Start, attach_derivatives, primal_objective, solve
@@ -40,7 +39,7 @@ class Stats(eqx.Module):
     objective: Float[Array, ""]
 
 
-class Fit(AbstractPointEstimate):
+class Fit(AbstractPointEstimate, AbstractSolution):
     """The MAP solution of a kernel machine: `f(x) = sum_i dual_i k(x, x_i) + offset`.
 
     `dual` and `latent` (the values `f(x_i)`) are differentiable functions of model and data. `result`
@@ -74,16 +73,6 @@ class Fit(AbstractPointEstimate):
         return decide(unfreeze(self.model.kernel), self.x, self.dual, self.offset, points)
 
     @property
-    def loss(self) -> AbstractLoss:
-        """The loss of the machine."""
-        return self.model.loss
-
-    @property
-    def examples(self) -> Examples:
-        """The data of the fit."""
-        return Examples(self.x, self.y, self.weights)
-
-    @property
     def support(self) -> Bool[Array, "... n"]:
         """Which examples are support vectors."""
         return self.group != NON_SUPPORT
@@ -97,11 +86,6 @@ class Fit(AbstractPointEstimate):
     def bound(self) -> Bool[Array, "... n"]:
         """Which examples have their dual coefficient at its bound."""
         return self.group == BOUND
-
-    @property
-    def message(self) -> str:
-        """What `result` means; for a batch, the meaning of its worst member."""
-        return RESULTS(int(np.max(np.asarray(self.result)))).message
 
 
 @jit

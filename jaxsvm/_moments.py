@@ -1,4 +1,4 @@
-"""Means and standard deviations of numbers of any size."""
+"""Means and standard deviations that do not overflow or underflow."""
 
 import numpy as np
 
@@ -8,10 +8,10 @@ _ROUNDING = 4 * float(np.finfo(float).eps)  # relative to the mean
 def mean_and_deviation(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Weighted means and standard deviations of columns, in double precision.
 
-    Differences from the first row are taken in units of the largest, so that no square overflows or
-    underflows, and so that equal numbers have a deviation of exactly zero.
+    Differences from the first row are divided by the largest, so that no square overflows or underflows and
+    equal numbers have a deviation of exactly zero.
 
-    **Arguments:** `values`, a vector or a matrix; `weights`, one for each row, of which some are positive.
+    **Arguments:** `values`, a vector or a matrix; `weights`, one for each row, at least one of them positive.
 
     **Returns:** two numbers, or two vectors with an entry for each column; not finite if the differences
     are not.
@@ -29,5 +29,5 @@ def mean_and_deviation(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndar
 
 
 def is_rounding(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """Whether numbers with that mean and standard deviation differ by no more than rounding does."""
+    """Whether numbers with this mean and standard deviation differ only by rounding errors."""
     return deviation <= _ROUNDING * np.abs(mean)

@@ -1,17 +1,19 @@
-"""What predicts: the part of the interface that point estimates and posteriors share."""
+"""Predictors: the interface that point estimates and posteriors share."""
 
 import abc
 from typing import Any, NamedTuple, NoReturn
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
+from ._machine import KernelMachine
+from ._results import RESULTS, worst
 from .losses import AbstractLoss
 
 
 class Examples(NamedTuple):
-    """The data that a predictor has learnt from: inputs `x`, labels or targets `y`, and `weights`."""
+    """The training data of a predictor: inputs `x`, labels or targets `y`, and `weights`."""
 
     x: Float[Array, "n d"]
     y: Float[Array, " n"]
@@ -21,23 +23,23 @@ class Examples(NamedTuple):
 class AbstractPredictor(eqx.Module):
     """Anything that predicts labels or targets at new points.
 
-    It is either a point estimate, which has `decision` and `predict` (`Fit`, `Ensemble`), or a posterior,
-    which knows the distribution of the latent function as well (`posteriors.AbstractPosterior`).
+    It is a point estimate, which has only `decision` and `predict` (`Fit`, `Ensemble`), or a posterior, which
+    also has the distribution of the latent function (`posteriors.AbstractPosterior`).
     """
 
     @property
     @abc.abstractmethod
     def loss(self) -> AbstractLoss:
-        """The loss of the machine; for several machines, that of one of them."""
+        """The loss of the machine; for several machines, that of the first."""
 
     @property
     @abc.abstractmethod
     def examples(self) -> Examples:
-        """The data that were learnt from."""
+        """The training data; for several machines, those of the first."""
 
     @abc.abstractmethod
     def decision(self, x: Any) -> Float[Array, " m"]:
-        """The latent function at new points; for a posterior its mean.
+        """The latent function at new points; for a posterior or several machines, its mean.
 
         **Arguments:** `x`, a matrix with one row for each point.
 
@@ -48,28 +50,52 @@ class AbstractPredictor(eqx.Module):
     def predict(self, x: Any) -> Float[Array, " m"]:
         """Labels -1 and +1 of new points, or for a regression loss their targets.
 
-        A point estimate has the sign of its `decision`, a posterior the more probable label.
+        A point estimate predicts the sign of its `decision`, a posterior the more probable label.
 
         **Arguments:** `x`, a matrix with one row for each point.
 
         **Returns:** one label or target for each point.
         """
+
+
+class AbstractMachinePredictor(AbstractPredictor):
+    """A predictor made from one kernel machine and its data: `model`, `x`, `y` and `weights`."""
+
+    model: eqx.AbstractVar[KernelMachine]
+    x: eqx.AbstractVar[Float[Array, "n d"]]
+    y: eqx.AbstractVar[Float[Array, " n"]]
+    weights: eqx.AbstractVar[Float[Array, " n"]]
+
+    @property
+    def loss(self) -> AbstractLoss:
+        """The loss of the machine."""
+        return self.model.loss
+
+    @property
+    def examples(self) -> Examples:
+        """The training data."""
+        return Examples(self.x, self.y, self.weights)
+
+
+class AbstractSolution(AbstractMachinePredictor):
+    """A predictor found by a solver, whose `result` is a code of `jaxsvm.RESULTS`."""
+
+    result: eqx.AbstractVar[Int[Array, ""]]
+
+    @property
+    def message(self) -> str:
+        """What `result` means; for a batch, the message of its worst member."""
+        return RESULTS(int(worst(self.result))).message
 
 
 class AbstractPointEstimate(AbstractPredictor):
-    """A predictor without error bars: what it does not know, it says how to get."""
+    """A predictor without error bars; its other methods raise an error that says how to get them."""
 
     def predict(self, x: Any) -> Float[Array, " m"]:
-        """Labels -1 and +1 of new points by the sign of `decision`, or for a regression loss their targets.
-
-        **Arguments:** `x`, a matrix with one row for each point.
-
-        **Returns:** one label or target for each point.
-        """
         return as_predictions(self.loss, self.decision(x))
 
     def probability(self, x: Any, rule: str = "normalized") -> NoReturn:
-        """Raise: probabilities need a posterior, such as `jaxsvm.laplace` of this.
+        """Raise an error: probabilities need a posterior, such as that of `jaxsvm.laplace`.
 
         **Arguments:** `x`, `rule`, as for a posterior.
 
@@ -78,7 +104,7 @@ class AbstractPointEstimate(AbstractPredictor):
         self._refuse("probability")
 
     def target(self, x: Any) -> NoReturn:
-        """Raise: error bars need a posterior, such as `jaxsvm.laplace` of this.
+        """Raise an error: error bars need a posterior, such as that of `jaxsvm.laplace`.
 
         **Arguments:** `x`, as for a posterior.
 
@@ -87,7 +113,7 @@ class AbstractPointEstimate(AbstractPredictor):
         self._refuse("target")
 
     def interval(self, x: Any, level: float = 0.95) -> NoReturn:
-        """Raise: intervals need a posterior, such as `jaxsvm.laplace` of this.
+        """Raise an error: intervals need a posterior, such as that of `jaxsvm.laplace`.
 
         **Arguments:** `x`, `level`, as for a posterior.
 
@@ -96,7 +122,7 @@ class AbstractPointEstimate(AbstractPredictor):
         self._refuse("interval")
 
     def cumulative(self, x: Any, y: Any) -> NoReturn:
-        """Raise: predictive probabilities need a posterior, such as `jaxsvm.laplace` of this.
+        """Raise an error: predictive probabilities need a posterior, such as that of `jaxsvm.laplace`.
 
         **Arguments:** `x`, `y`, as for a posterior.
 
@@ -105,7 +131,7 @@ class AbstractPointEstimate(AbstractPredictor):
         self._refuse("cumulative")
 
     def log_density(self, x: Any, y: Any) -> NoReturn:
-        """Raise: predictive densities need a posterior, such as `jaxsvm.laplace` of this.
+        """Raise an error: predictive densities need a posterior, such as that of `jaxsvm.laplace`.
 
         **Arguments:** `x`, `y`, as for a posterior.
 
@@ -114,7 +140,7 @@ class AbstractPointEstimate(AbstractPredictor):
         self._refuse("log_density")
 
     def sample(self, x: Any, draws: int, *, key: Any) -> NoReturn:
-        """Raise: draws need a posterior, such as `jaxsvm.laplace` of this.
+        """Raise an error: draws need a posterior, such as that of `jaxsvm.laplace`.
 
         **Arguments:** `x`, `draws`, `key`, as for a posterior.
 
@@ -126,13 +152,13 @@ class AbstractPointEstimate(AbstractPredictor):
         name = type(self).__name__
         raise TypeError(
             f"`{method}` needs a posterior, but {'an' if name[0] in 'AEIOU' else 'a'} {name} is a point "
-            f"estimate: `jaxsvm.laplace({name.lower()})` has error bars and `{method}`, and so has "
-            "`jaxsvm.sample`"
+            f"estimate: use `jaxsvm.laplace({name.lower()})` or `jaxsvm.sample`, which have error bars and "
+            f"`{method}`"
         )
 
 
 def as_predictions(loss: AbstractLoss, latent: Float[Array, " m"]) -> Float[Array, " m"]:
-    """Labels -1 and +1 of latent values, or for a regression loss the values; NaN stays NaN."""
+    """The labels -1 and +1 of latent values, or for a regression loss the values; NaN stays NaN."""
     if not loss.is_classifier:
         return latent
     labels = jnp.where(latent >= 0, 1.0, -1.0).astype(latent.dtype)

@@ -1,7 +1,7 @@
-"""Integrals by Gauss and Legendre's rule on panels, and averages over Gaussians.
+"""Gauss-Legendre quadrature on panels, and averages over Gaussians.
 
-All quadrature of the library is made of these functions. A caller chooses the ends of the panels, so that
-its integrand is smooth between them.
+All quadrature in the library uses these functions. The caller chooses the ends of the panels such that its
+integrand is smooth between them.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-# Multiples of the standard deviation at which panels end: beyond the last a Gaussian has 1e-17 of its mass.
+# Panels end at these multiples of the standard deviation; a Gaussian has 1e-17 of its mass beyond the last.
 STEPS = np.array([-8.5, -6.0, -4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0, 6.0, 8.5])
 
 _NODES, _WEIGHTS = (0.5 * array for array in np.polynomial.legendre.leggauss(8))
@@ -20,10 +20,10 @@ _ROOT = float(np.sqrt(2 * np.pi))
 
 
 def panels(ends: Float[Array, " j"]) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
-    """Nodes and weights for an integral between the least and the largest of some places.
+    """Nodes and weights for an integral from the smallest to the largest end of the panels.
 
-    Eight nodes lie between each two neighbours, which should be so near that the integrand is smooth
-    between them; places that coincide have weights of zero.
+    Each panel, between two neighboring ends, has eight nodes, so the integrand should be smooth within it. A
+    panel of zero width has weights of zero.
 
     **Arguments:** `ends`, of the panels, in any order.
 
@@ -31,15 +31,15 @@ def panels(ends: Float[Array, " j"]) -> tuple[Float[Array, " k"], Float[Array, "
     """
     ends = jnp.sort(ends)
     left, widths = ends[:-1], jnp.diff(ends)
-    places, shares = (array.astype(ends.dtype)[None, :] for array in (0.5 + _NODES, _WEIGHTS))
-    nodes = left[:, None] + widths[:, None] * places
+    positions, shares = (array.astype(ends.dtype)[None, :] for array in (0.5 + _NODES, _WEIGHTS))
+    nodes = left[:, None] + widths[:, None] * positions
     return nodes.ravel(), (widths[:, None] * shares).ravel()
 
 
 def log_panels(ends: Float[Array, " j"]) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
-    """The nodes of `panels` and the logarithms of their weights, as constants.
+    """The nodes of `panels` and the logarithms of their weights, without derivatives.
 
-    If the nodes stay, the derivative of a sum over them is that of the integral.
+    With constant nodes, the derivative of a sum over them is that of the integral.
 
     **Arguments:** `ends`, of the panels, in any order.
 
@@ -53,11 +53,11 @@ def log_panels(ends: Float[Array, " j"]) -> tuple[Float[Array, " k"], Float[Arra
 def standard_normal(ends: Float[Array, " j"]) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
     """Nodes and weights for an average over a standard Gaussian, `<g> = sum g(node) weight`.
 
-    For bounded functions, which need no logarithms.
+    This is for bounded functions, which need no logarithms.
 
-    **Arguments:** `ends`, of the panels, which cover the Gaussian as far as it matters.
+    **Arguments:** `ends`, of the panels, which must cover the mass of the Gaussian.
 
-    **Returns:** nodes and weights, as constants.
+    **Returns:** nodes and weights, without derivatives.
     """
     nodes, weights = jax.lax.stop_gradient(panels(ends))
     return nodes, weights * jnp.exp(-(nodes**2) / 2) / _ROOT
@@ -66,12 +66,12 @@ def standard_normal(ends: Float[Array, " j"]) -> tuple[Float[Array, " k"], Float
 def over_gaussian(
     ends: Float[Array, " j"], mean: Float[Array, ""] | float, deviation: Float[Array, ""] | float
 ) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
-    """Nodes and logarithms of weights for an average over any Gaussian.
+    """Nodes and logarithms of weights for an average over a Gaussian.
 
     `<g> = int g(f) N(f; mean, deviation^2) df` is the sum of `g(node) exp(log weight)`.
 
-    **Arguments:** `ends`, of the panels, which cover the Gaussian as far as it matters; `mean` and
-    `deviation` of the Gaussian.
+    **Arguments:** `ends`, of the panels, which must cover the mass of the Gaussian; `mean` and `deviation`
+    of the Gaussian.
 
     **Returns:** nodes and logarithms of weights.
     """
@@ -92,7 +92,7 @@ def peak(
 
     **Arguments:** `slope`, the function `L'`; `center` and `deviation` of the Gaussian.
 
-    **Returns:** the place.
+    **Returns:** the location of the maximum.
     """
     end = center - deviation**2 * slope(center)
 

@@ -1,10 +1,12 @@
-"""What became of a computation: one enumeration for the whole library."""
+"""Result codes: one enumeration for the whole library, with messages and a stated severity."""
 
 import enum
 from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
 
 from .runtime import is_traced
 
@@ -12,8 +14,9 @@ from .runtime import is_traced
 class RESULTS(enum.IntEnum):
     """Result codes; each has a `message` that says what happened and what to do about it.
 
-    Computations return the code as an integer array (one for each member of a batch), so it can be
-    compared with these names inside and outside of traced code: `fit.result == RESULTS.successful`.
+    Computations return the code as an integer array, one for each member of a batch. Compare it with these
+    names inside or outside of traced code: `fit.result == RESULTS.successful`. The numbers only identify
+    the codes; `severity` orders them.
     """
 
     successful = 0
@@ -34,23 +37,50 @@ class RESULTS(enum.IntEnum):
 
     @property
     def message(self) -> str:
-        """The meaning of the code in words."""
+        """What the code means and what to do about it."""
         return _MESSAGES[self]
 
     @property
     def is_success(self) -> bool:
-        """Whether the computation ended as it should, and its answer can be used as it is."""
+        """Whether the computation ended as intended, so that its answer can be used as it is."""
         return self in _SUCCESSES
+
+    @property
+    def severity(self) -> int:
+        """How bad the outcome is, from zero for the best; every failure is worse than every success."""
+        return _BY_SEVERITY.index(self)
 
 
 _SUCCESSES = (
     RESULTS.successful,
     RESULTS.local_optimum,
-    RESULTS.small_change,
-    RESULTS.stopped_early,
     RESULTS.small_gradient,
+    RESULTS.small_change,
     RESULTS.settled,
+    RESULTS.stopped_early,
 )
+
+_BY_SEVERITY = (
+    *_SUCCESSES,
+    # a limit was reached: the answer is not good enough yet
+    RESULTS.time_limit,
+    RESULTS.iteration_limit,
+    RESULTS.precision_limit,
+    # the search or the sampler cannot work with this criterion or posterior
+    RESULTS.no_gradient,
+    RESULTS.not_positive,
+    RESULTS.sampling_failed,
+    # there is no answer
+    RESULTS.factorization_failed,
+    RESULTS.nonfinite,
+    RESULTS.invalid_data,
+)
+
+
+def worst(codes: Int[Array, "..."] | np.ndarray) -> Int[Array, ""]:
+    """The most severe of several result codes, inside or outside of traced code."""
+    severities = jnp.asarray([code.severity for code in RESULTS])  # their numbers are 0, 1, 2, ...
+    return jnp.asarray(_BY_SEVERITY, jnp.int32)[jnp.max(severities[jnp.asarray(codes)])]
 
 
 _MESSAGES = {
@@ -60,15 +90,14 @@ _MESSAGES = {
         "need not be the global optimum. Compare fits from several `init=`."
     ),
     RESULTS.iteration_limit: (
-        "The iteration limit was reached before the optimality conditions held. Raise "
-        "`max_iterations` (of a fit; of a selection `max_steps`), loosen the tolerance, or start from a "
-        "near solution."
+        "The iteration limit was reached before the optimality conditions held. Raise `max_iterations` "
+        "(for a selection, `max_steps`), loosen the tolerance, or start closer to the solution."
     ),
     RESULTS.precision_limit: (
         "The solver stopped making progress before the optimality conditions held: rounding errors "
         "dominate. Work in float64 (`jax.config.update('jax_enable_x64', True)`), scale inputs and "
-        "targets to unit size, or lower C times the kernel's amplitude (of a Gaussian process "
-        "classifier: the kernel's variance over that of the noise)."
+        "targets to unit size, or lower C times the kernel's amplitude (for a Gaussian process "
+        "classifier, the ratio of the kernel's variance to the noise variance)."
     ),
     RESULTS.factorization_failed: (
         "A Cholesky factorization failed although a multiple of the identity was added: the kernel "
@@ -80,51 +109,51 @@ _MESSAGES = {
         "inputs, targets and weights, and for hyperparameters that have overflowed."
     ),
     RESULTS.invalid_data: (
-        "The data are not valid: a weight is negative, all weights are zero, or a label is neither -1 "
+        "The data are invalid: a weight is negative, all weights are zero, or a label is neither -1 "
         "nor +1."
     ),
     RESULTS.time_limit: (
-        "The time limit was reached before the search had ended. Raise `seconds`, or continue from a "
+        "The time limit was reached before the search ended. Raise `seconds`, or continue from a "
         "`checkpoint`."
     ),
     RESULTS.small_change: (
-        "The criterion had stopped improving although its gradient was not small: a kink of the "
-        "criterion, a bound, or a plateau. Lower the tolerance of `stopping.SmallChange` to continue."
+        "The criterion stopped improving although its gradient was not small: there is a kink, a "
+        "bound, or a plateau. Lower the tolerance of `stopping.SmallChange` to continue."
     ),
     RESULTS.stopped_early: (
-        "The validation score had stopped improving; the model is the one with the best score."
+        "The validation score stopped improving; the model is the one with the best score."
     ),
     RESULTS.small_gradient: (
-        "The mean magnitude of the gradient had fallen to the asked share of its peak. Lower the share "
+        "The mean magnitude of the gradient fell to the requested share of its peak. Lower the share "
         "of `stopping.GradientFallen` to continue."
     ),
     RESULTS.settled: (
-        "No hyperparameter had moved by more than the asked share for several steps. Lower the share of "
+        "No hyperparameter moved by more than the requested share for several steps. Lower the share of "
         "`stopping.Settled` to continue."
     ),
     RESULTS.sampling_failed: (
-        "The chains did not move, or a gradient was not finite: hardly any trajectory was accepted. "
-        "Lengthen the warm-up, lower the step size, or bound the hyperparameters (a large C times "
-        "the kernel's amplitude makes a posterior with hard walls)."
+        "The chains did not move, or a gradient was not finite: almost no trajectory was accepted. "
+        "Lengthen the warm-up, lower the step size, or bound the hyperparameters (when C times the "
+        "kernel's amplitude is large, the posterior has hard walls)."
     ),
     RESULTS.not_positive: (
-        "The criterion inside of `Regularized` is zero or negative, so its weight cannot be integrated "
-        "out: that takes its logarithm. Give `zeta=` (one for a negative log likelihood)."
+        "The criterion inside `Regularized` is zero or negative, so its weight cannot be integrated "
+        "out, which takes its logarithm. Set `zeta=` (to one for a negative log likelihood)."
     ),
     RESULTS.no_gradient: (
-        "The gradient is exactly zero at each start: the criterion is piecewise constant there, as a "
-        'count of errors is. Choose a smooth score (`"smooth"`, or for `jaxsvm.gp` `"log"`), or '
+        "The gradient is exactly zero at each start: the criterion is piecewise constant there, like a "
+        'count of errors. Choose a smooth score (`"smooth"`, or for `jaxsvm.gp` `"log"`), or '
         "`optimizer=optimizers.GreedyWalk()`, which needs no gradient."
     ),
 }
 
 
 class FitError(RuntimeError):
-    """A computation that did not reach its answer, raised by `throw=True`."""
+    """Raised by `throw=True` when a computation fails; the message says what to do."""
 
 
 def raise_on_failure(value, result, details: Callable[[], str] = lambda: ""):
-    """The value, if the result code is a success; raises otherwise, inside traced code at run time."""
+    """Return the value if the result code is a success, else raise; in traced code, at run time."""
     if is_traced(result):
         codes = [code for code in RESULTS if not code.is_success]
         hits = jnp.stack([result == code for code in codes])

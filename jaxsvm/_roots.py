@@ -1,11 +1,11 @@
-"""Square roots that are safe to differentiate."""
+"""A square root that is safe to differentiate."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
 def safe_root(squared: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The square root, zero with derivative zero where its argument is zero, or negative by rounding.
+    """The square root; zero, with zero derivative, where the argument is zero or negative from rounding.
 
     NaN stays NaN.
     """

@@ -78,9 +78,9 @@ CRITERIA = {
     "left out": (criteria.LeaveOneOut(score="smooth"), losses.SquaredHinge()),
     "mean field": (gp.NaiveMeanField(), losses.Probit()),
     "gp laplace": (gp.Laplace(), losses.Logistic()),
-    "gp laplace, left out": (gp.LaplaceLeftOut(), losses.Logistic()),
+    "gp laplace, left out": (gp.LaplaceLeaveOneOut(), losses.Logistic()),
     "EP": (gp.ExpectationPropagation(), losses.Probit()),
-    "EP, left out": (gp.ExpectationPropagationLeftOut(), losses.Probit()),
+    "EP, left out": (gp.ExpectationPropagationLeaveOneOut(), losses.Probit()),
 }
 
 

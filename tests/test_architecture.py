@@ -23,7 +23,6 @@ LONGEST_FILE = 400
 LONGEST_FUNCTION = 60
 PRIVATE_IMPORTS: set[str] = set()
 LONG_FUNCTIONS: dict[str, int] = {}  # and their lines of code
-FIELDS_OF_ABSTRACT_CLASSES = {"AbstractLeftOut"}
 USES_OF_HASATTR: set[str] = set()
 # found from the values of a loss, unless a class has a closed form
 DEFAULTS_OF_LOSSES = {
@@ -163,7 +162,7 @@ def test_abstract_classes_are_never_instantiated():
 
 
 def test_abstract_classes_have_no_fields():
-    assert {c.__name__ for c in ABSTRACT if any(_fields(c))} == FIELDS_OF_ABSTRACT_CLASSES
+    assert not {c.__name__ for c in ABSTRACT if any(_fields(c))}
 
 
 def test_no_concrete_method_is_overridden():

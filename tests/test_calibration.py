@@ -185,5 +185,5 @@ def test_coverage_says_what_is_wrong(gaussian_process):
         calibration.coverage(gaussian_process.fit, NEW, y)
     model = dataclasses.replace(gaussian_process.fit.model, loss=losses.Hinge())
     fit = dataclasses.replace(gaussian_process.fit, model=model)
-    with pytest.raises(ValueError, match="Hinge is no model of noise"):
+    with pytest.raises(ValueError, match="Hinge is not a noise model"):
         calibration.coverage(dataclasses.replace(gaussian_process, fit=fit), NEW, y)

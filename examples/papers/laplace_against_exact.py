@@ -66,7 +66,7 @@ def machine(loss: str, inputs: int, C: float, lengthscale: float, variance: floa
 
 
 APPROXIMATIONS = {
-    "hinge": {"Laplace": LaplaceEvidence(), "Kwok": LaplaceEvidence(kwok=KWOK)},
+    "hinge": {"Laplace": LaplaceEvidence(), "Kwok": LaplaceEvidence(hinge_steepness=KWOK)},
     "squared hinge": {"Laplace": LaplaceEvidence(), "unsmoothed": LaplaceEvidence(smoothing=0.0)},
 }
 

@@ -13,7 +13,7 @@ from .._results import RESULTS
 from ..gram import exact_gram
 from ..linalg import cholesky, one_by_one, solve_by_factor
 from ..losses import Hinge, SquaredHinge
-from ._base import AbstractCriterion, evaluation, is_usable, memory_of, require_loss
+from ._criterion import AbstractCriterion, evaluation, is_usable, memory_of, require_loss
 
 _BALLS = ("exact", "bound")
 
@@ -23,13 +23,12 @@ class RadiusMargin(AbstractCriterion):
 
     R is the radius of the smallest ball in feature space that holds all examples, and `alpha = |dual|`
     [GS03, eq. 9]. For the squared hinge the feature space is that of the kernel `K + 1/C`, in which the
-    machine has a hard margin. With `ball="exact"` R is differentiable but for kinks where another example
-    comes to lie on the ball.
+    machine has a hard margin. With `ball="exact"` R is differentiable except for kinks where another example
+    reaches the surface of the ball.
 
     **Arguments:** `ball`: "exact" for the smallest ball, `R^2 = max_b sum_i b_i K_ii - b' K b` over `b >= 0`
-    with sum one; or "bound" for `max_i K_ii`, that of a ball around the origin, which is all the
-    same for a stationary kernel but for what a `Constant` kernel adds to it. `max_iterations`, of the
-    search for the smallest ball.
+    with sum one; or "bound" for `max_i K_ii`, a ball around the origin, which for a stationary kernel is a
+    constant, increased by any `Constant` kernel. `max_iterations`, of the search for the smallest ball.
     """
 
     ball: str = eqx.field(static=True)
@@ -42,12 +41,10 @@ class RadiusMargin(AbstractCriterion):
         self.max_iterations = int(max_iterations)
 
     def check(self, model, x, y):
-        """The bound is for machines with a margin."""
         hint = "use `LinearResponse` or `CrossValidation` for other losses"
         require_loss(self, model, (Hinge, SquaredHinge), hint)
 
     def evaluate(self, model, x, y, weights, memory=None):
-        """The fit, the ball, and their product."""
         gram = exact_gram(model.kernel, x)
         fitted = fit_gram(model, gram, x, y, weights, memory)
         loss, counts = model.loss, weights > 0
@@ -57,27 +54,23 @@ class RadiusMargin(AbstractCriterion):
             radius = jnp.max(jnp.where(counts, heights, -jnp.inf))
             result = fitted.result
         else:
-            # an example of weight two is two rows, each with a 1/C of its own
-            shift = jnp.where(counts, compliance / _safe(weights, counts), 0.0)
+            # an example of weight two is two rows, each with its own 1/C
+            shift = jnp.where(counts, compliance / jnp.where(counts, weights, 1.0), 0.0)
             matrix = gram.dense() + jnp.diag(shift)
-            found = enclosing_ball(matrix, heights, counts, self.max_iterations)
-            share = jax.lax.stop_gradient(found.share)
+            ball = enclosing_ball(matrix, heights, counts, self.max_iterations)
+            share = jax.lax.stop_gradient(ball.share)
             # the envelope theorem: at the maximum the derivative is that of the objective alone
             radius = share @ heights - share @ (matrix @ share)
-            result = jnp.where(is_usable(fitted.result), found.result, fitted.result)
+            result = jnp.where(is_usable(fitted.result), ball.result, fitted.result)
         value = radius * jnp.sum(jnp.abs(fitted.dual)) / jnp.sum(weights)
         return evaluation(value, result, memory_of(fitted))
 
 
-def _safe(weights, counts):
-    return jnp.where(counts, weights, 1.0)
-
-
 class Ball(NamedTuple):
-    """The smallest ball: its center is the mean of the examples with these shares.
+    """The smallest ball: its center is the mean of the examples, weighted by `share`.
 
-    `gap` is how far `R^2` can be from its maximum, relative to the largest squared distance of an example
-    from the mean of all, which is at most four times `R^2`.
+    `gap` bounds the distance of `R^2` from its maximum, relative to the largest squared distance of an
+    example from the mean of all, which is at most four times `R^2`.
     """
 
     share: Float[Array, " n"]
@@ -102,14 +95,14 @@ def enclosing_ball(
 ) -> Ball:
     """Maximize `heights' b - b' matrix b` over `b >= 0` with sum one, by an interior-point method.
 
-    Some 5 to 15 Cholesky factorizations, whatever the matrix, which may be singular. No derivatives
-    pass through.
+    It takes about 5 to 15 Cholesky factorizations for any matrix, singular or not. No derivatives pass
+    through.
 
     **Arguments:** `matrix`, positive semi-definite; `heights`, its diagonal for a ball; `counts`, which
-    examples the ball must hold; `max_iterations`.
+    examples the ball must contain; `max_iterations`.
 
-    **Returns:** a `Ball`. Its gap is verified: at most 1e-12 in float64, some units of rounding in float32
-    or where the examples are near to each other but far from the origin; else the result is
+    **Returns:** a `Ball`. Its gap is verified: at most 1e-12 in float64, a few units of rounding in float32
+    and for examples that are close to each other but far from the origin; otherwise the result is
     `RESULTS.iteration_limit`.
     """
     run = partial(_enclosing_ball, max_iterations=max_iterations)
@@ -159,7 +152,7 @@ def _predict_and_correct(problem: _Centered, state: _State) -> _State:
     reach = jnp.minimum(_reach(share, share_change), _reach(slack, slack_change))
     ahead = jnp.mean((share + reach * share_change) * (slack + reach * slack_change))
     target = (ahead / mean) ** 3 * mean
-    # the corrector: the product of both changes, which the first order leaves out
+    # the corrector adds the product of both changes, which the first order ignores
     share_change, slack_change, level = direction(target - now - share_change * slack_change)
     reach = jnp.minimum(_reach(share, share_change), _reach(slack, slack_change))
     reach = jnp.minimum(1.0, (1 - 0.1 * jnp.minimum(0.1, mean) ** 0.5) * reach)
@@ -176,9 +169,9 @@ def _predict_and_correct(problem: _Centered, state: _State) -> _State:
 
 
 def _newton(problem: _Centered, share, slack):
-    """A function of the change that `share * slack` is to have: the changes that make it, to first order.
+    """A function from a wanted change of `share * slack` to the changes that cause it, to first order.
 
-    These are the changes of the shares, the slacks and the level, by one factorization for all.
+    These are the changes of the shares, the slacks and the level. One factorization serves all calls.
     """
     matrix, jitter = problem.matrix, 4 * share.shape[0] * problem.rounding
     root = jnp.sqrt(share / slack)
@@ -209,7 +202,7 @@ def _centered(matrix, heights, counts) -> _Centered:
     moved_heights = heights - 2 * means + part @ means
     unit = jnp.max(jnp.where(counts, moved_heights, 0.0))
     unit = jnp.where(unit > 0, unit, 1.0)
-    # what does not count is put far inside the ball: its share goes to zero
+    # an example that does not count is put far inside the ball, so that its share tends to zero
     moved_heights = jnp.where(counts, moved_heights / unit, -1.0)
     epsilon = float(jnp.finfo(matrix.dtype).eps)
     rounding = epsilon * jnp.maximum(1.0, jnp.max(jnp.abs(matrix)) / unit)

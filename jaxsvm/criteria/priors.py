@@ -1,4 +1,4 @@
-"""Priors over hyperparameters, as penalties of a vector of their values."""
+"""Priors over hyperparameters, as penalties on a vector of their values."""
 
 import abc
 
@@ -6,20 +6,19 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-# a relevance that is smaller than this, relative to the largest, is that of an input without influence
+# an input whose relevance is below this share of the largest has no influence
 _NEGLIGIBLE = 1e-12
 
 
 class AbstractPrior(eqx.Module):
     """A prior `p(v | xi)` proportional to `xi^power exp(-xi penalty(v))`.
 
-    Its scale xi can be integrated out: with Jeffreys' prior `1 / xi` what is left is proportional to
-    `penalty^-power`.
+    Integrating out its scale xi with Jeffreys' prior `1 / xi` gives a prior proportional to `penalty^-power`.
     """
 
     @abc.abstractmethod
     def penalty(self, values: Float[Array, " k"]) -> Float[Array, ""]:
-        """Omega, how far the values are from what the prior prefers.
+        """Omega, the penalty on the values.
 
         **Arguments:** `values`, a vector.
 
@@ -39,39 +38,35 @@ class AbstractPrior(eqx.Module):
 class Gaussian(AbstractPrior):
     """`Omega = 1/2 sum_i v_i^2`, power `k / 2`.
 
-    [CT07, eqs. 14-15], there for the relevances of the inputs.
+    [CT07, eqs. 14-15], where the values are the relevances of the inputs.
     """
 
     def penalty(self, values):
-        """`1/2 sum_i v_i^2`."""
         return jnp.sum(values**2) / 2
 
     def power(self, values):
-        """Half the number of values."""
         return jnp.asarray(values.shape[0] / 2, values.dtype)
 
 
 class Laplace(AbstractPrior):
     """`Omega = sum_i |v_i|`, power the number of values that are not zero.
 
-    [CT07, sec. 4.2]. It prefers values that are exactly zero, which unconstrained coordinates only
-    approach: `jaxsvm.criteria.prune` puts them there. Values below 1e-12 of the largest count as zero, so
-    the criterion jumps when one of them is pruned.
+    [CT07, sec. 4.2]. It prefers values of exactly zero. Unconstrained coordinates only approach zero;
+    `jaxsvm.criteria.prune` sets values to it. Values below 1e-12 of the largest count as zero, so the
+    criterion jumps when one of them is pruned.
     """
 
     def penalty(self, values):
-        """`sum_i |v_i|`."""
         return jnp.sum(jnp.abs(values))
 
     def power(self, values):
-        """The number of values that are not zero."""
         return jnp.sum(is_active(values)).astype(values.dtype)
 
 
 def log_normal(
     values: Float[Array, " k"], median: float = 1.0, deviation: float = 1.0
 ) -> Float[Array, ""]:
-    """Minus the log density of independent log-normal values, of natural units, up to a constant.
+    """Minus the log density of independent log-normal values, in natural units, up to a constant.
 
     **Arguments:** `values`, positive; `median`; `deviation`, of the logarithm.
 
@@ -92,11 +87,11 @@ def half_cauchy(values: Float[Array, " k"], scale: float = 1.0) -> Float[Array, 
 
 
 def is_active(values):
-    """Which values are not zero for all purposes.
+    """Which values are not negligible, relative to the largest.
 
     **Arguments:** `values`, a NumPy or a JAX array.
 
-    **Returns:** an array of truth values.
+    **Returns:** an array of booleans.
     """
     sizes = abs(values)
     return sizes > _NEGLIGIBLE * sizes.max()
@@ -105,10 +100,10 @@ def is_active(values):
 def relevance(lengthscale: Float[Array, "..."]) -> Float[Array, "..."]:
     """`1 / (2 lengthscale^2)`, the factor before the squared difference in an RBF kernel.
 
-    Zero for an input without influence; eta in Cawley and Talbot.
+    It is zero for an input without influence; [CT07] writes eta.
 
     **Arguments:** `lengthscale`, one number or one for each input.
 
-    **Returns:** as many relevances.
+    **Returns:** one relevance for each lengthscale.
     """
     return 1 / (2 * lengthscale**2)

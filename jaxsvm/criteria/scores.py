@@ -1,4 +1,4 @@
-"""How a prediction is scored against the truth: plain functions of `(y, f)`, elementwise."""
+"""Scores of predictions: elementwise functions of the truth and the prediction, `(y, f)`."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from ..losses import AbstractLoss
 
 
 def error(y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:
-    """One where the sign of `f` is not the label, else zero; its derivative is zero everywhere.
+    """One if the sign of `f` is not the label, else zero; its derivative is zero everywhere.
 
     **Arguments:** `y`, labels or targets; `f`, predictions.
 
@@ -18,7 +18,7 @@ def error(y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:
 
 
 def hinge(y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:
-    """`max(1 - y f, 0)`, an upper bound of the error; it has a kink at the margin.
+    """`max(1 - y f, 0)`, an upper bound on the error with a kink at the margin.
 
     **Arguments:** `y`, labels or targets; `f`, predictions.
 
@@ -30,7 +30,7 @@ def hinge(y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:
 def smooth_error(
     y: Float[Array, " n"], f: Float[Array, " n"], steepness: float = 5.0
 ) -> Float[Array, " n"]:
-    """`1 / (1 + exp(steepness y f))`, the error with its step made smooth.
+    """`1 / (1 + exp(steepness y f))`, a smooth version of the error.
 
     **Arguments:** `y`, labels or targets; `f`, predictions; `steepness`, of the step.
 
@@ -70,7 +70,7 @@ _OF_LABELS = ("error", "hinge", "smooth")
 
 
 def by_name(score):
-    """A score by its name, or a function of `(y, f)` as it is.
+    """Find a score by its name; a function of `(y, f)` is returned unchanged.
 
     **Arguments:** `score`: `"error"`, `"hinge"`, `"smooth"`, `"squared"`, `"absolute"`, or a function.
 
@@ -86,7 +86,7 @@ def by_name(score):
 
 
 def check(score, loss: AbstractLoss) -> None:
-    """Raise where a score of labels is asked of real-valued targets.
+    """Raise if a score for labels is used with a regression loss.
 
     **Arguments:** `score`, a name or a function; `loss`, that of the model.
     """

@@ -1,4 +1,4 @@
-"""Expectation propagation in Gaussian process classification."""
+"""Expectation propagation for Gaussian process classification."""
 
 import dataclasses
 from typing import Any
@@ -6,60 +6,36 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from .._fit import as_data
 from .._machine import KernelMachine
 from .._parameters import unfreeze
-from .._results import RESULTS
 from ..criteria import AbstractCriterion, evaluation
-from ..linalg import laplace_log_determinant, response
-from ..posteriors import LeftOut
+from ..gram import AbstractGram, exact_gram
+from ..posteriors import LeaveOneOutPredictions
 from ..runtime import jit
-from ._checks import check_likelihood, check_offset, check_tolerance
-from ._posterior import AbstractResponsePosterior, raise_if_failed
+from ._classifier import ClassifierPosterior, check_classifier, raise_if_failed
+from ._fixed_point import Limits, Outcome, check_tolerance
 from ._sites import Marginals, Matching, Sites, attach_derivatives, default_tolerance, find_sites
 
 _MAX_ITERATIONS = 1000
-
-
-class ExpectationPropagationFit(AbstractResponsePosterior):
-    """The posterior of expectation propagation, made by `jaxsvm.gp.expectation_propagation`.
-
-    `sites` are the Gaussians that stand for the likelihoods, `log_evidence` is `ln Z_EP`, both
-    differentiable functions of model and data, as are the other fields but `result` and how it was
-    reached. `left_out` are the cavities.
-    """
-
-    model: KernelMachine
-    x: Float[Array, "n d"]
-    y: Float[Array, " n"]
-    weights: Float[Array, " n"]
-    dual: Float[Array, " n"]
-    mean: Float[Array, " n"]
-    variance: Float[Array, " n"]
-    response: Float[Array, "n n"]
-    left_out: LeftOut
-    result: Int[Array, ""]
-    iterations: Int[Array, ""]
-    residual: Float[Array, ""]
-    sites: Sites
-    log_evidence: Float[Array, ""]
 
 
 class ExpectationPropagation(AbstractCriterion):
     """Minus the logarithm of the evidence by expectation propagation, `-ln Z_EP`.
 
     Rasmussen and Williams, "Gaussian Processes for Machine Learning", eq. 3.65. At the fixed point it is
-    stationary in all sites and cavities, so its gradient is that with these held (sec. 5.5.2), and
-    costs no system of equations: `-1/2 tr((b b' - (K + S^-1)^-1) dK)` with `b = K^-1 mean` and S the sites'
-    precisions. The model is a kernel machine with the loss `Probit` or `Logistic`.
+    stationary in all sites and cavities, so its gradient is the one with sites and cavities held constant
+    (sec. 5.5.2), and needs no linear system: `-1/2 tr((b b' - (K + S^-1)^-1) dK)` with `b = K^-1 mean` and
+    S the sites' precisions. The model is a kernel machine with the loss `Probit` or `Logistic`.
 
-    In units of nats for the whole data set, so it compares with `gp.Laplace`.
+    The unit is nats for the whole data set, so values are comparable with `gp.Laplace`.
 
-    **Arguments:** `tolerance`, by how much sites may still change, as for `gp.expectation_propagation`; by
-    default 1e-9 in float64, 1e-4 in float32. What is stationary hardly depends on it: in float64 1e-6 saves a
-    quarter of the iterations or more, for errors of 1e-12 in the value and 1e-4 in the gradient at most.
+    **Arguments:** `tolerance`, the change of the sites to accept, as for `gp.expectation_propagation`; by
+    default 1e-9 in float64, 1e-4 in float32. A stationary value hardly depends on it: in float64, 1e-6
+    saves at least a quarter of the iterations and causes errors of at most 1e-12 in the value and 1e-4 in
+    the gradient.
     """
 
     tolerance: float | None = eqx.field(static=True)
@@ -69,16 +45,14 @@ class ExpectationPropagation(AbstractCriterion):
         self.tolerance = None if tolerance is None else float(tolerance)
 
     def check(self, model, x, y):
-        """A likelihood that is log-concave, and a proper prior."""
         check_sites(model)
 
     def evaluate(self, model, x, y, weights, memory=None):
-        """Find the sites, then the evidence."""
-        gram = model.kernel.matrix(x, x, same=True)
+        gram = exact_gram(model.kernel, x)
         limits = _limits(self.tolerance, _MAX_ITERATIONS, y.dtype)
-        matching, sites, found = solve_sites(model, gram, y, weights, memory, limits)
+        matching, sites, outcome = solve_sites(model, gram, y, weights, memory, limits)
         value = -_log_evidence(matching, sites)
-        return evaluation(value, found.result, jax.lax.stop_gradient(sites))
+        return evaluation(value, outcome.result, jax.lax.stop_gradient(sites))
 
 
 def expectation_propagation(
@@ -87,31 +61,32 @@ def expectation_propagation(
     y: Any,
     *,
     weights: Any = None,
-    init: ExpectationPropagationFit | None = None,
+    init: ClassifierPosterior | None = None,
     tolerance: float | None = None,
     max_iterations: int = _MAX_ITERATIONS,
     throw: bool = True,
-) -> ExpectationPropagationFit:
+) -> ClassifierPosterior:
     """Approximate the posterior of a Gaussian process classifier by expectation propagation.
 
-    Each likelihood is replaced by a Gaussian that gives the same mean and variance of the latent value at
-    its example, all others as they are: Rasmussen and Williams, "Gaussian Processes for Machine
-    Learning", sec. 3.6. All sites are updated at once, a part of the way where they would get
-    no nearer. For a single example it is exact. In float64 rounding errors set a limit where the
-    kernel's variance is about 1e7 times that of the noise, in float32 from 1e2 on; then the code says so.
+    A Gaussian replaces each likelihood. With all other Gaussians unchanged, it gives the latent value at its
+    example the same mean and variance as the likelihood: Rasmussen and Williams, "Gaussian Processes for
+    Machine Learning", sec. 3.6. All sites are updated at once, with shorter steps when the residual does
+    not fall. For a single example it is exact. Rounding errors dominate when the kernel's variance is about
+    1e7 times that of the noise in float64, 1e2 times in float32; the result code reports it.
 
     **Arguments:**
 
     - `model`: a kernel machine with the loss `Probit` or `Logistic`.
     - `x`, `y`: inputs, one row for each example, and labels -1/+1.
     - `weights`: one for each example, default one. A weight of two is exactly a repeated row.
-    - `init`: an earlier one on the same examples, to start from.
-    - `tolerance`: by how much sites may still change, in units of their marginals; by default 1e-9 in
+    - `init`: an earlier posterior of this function on the same examples, to start from.
+    - `tolerance`: the change of the sites to accept, in units of their marginals; by default 1e-9 in
       float64, 1e-4 in float32.
-    - `max_iterations`: updates of all sites, each a factorization of an n x n matrix.
-    - `throw`: whether to raise where the iteration fails; with `throw=False` look at `result`.
+    - `max_iterations`: updates of all sites; each factorizes an n x n matrix.
+    - `throw`: whether to raise if the iteration fails; with `throw=False`, look at `result`.
 
-    **Returns:** an `ExpectationPropagationFit`, differentiable under jit, grad and vmap.
+    **Returns:** a `ClassifierPosterior` with `sites` and `log_evidence`, differentiable under jit, grad and
+    vmap.
 
     **Example:**
 
@@ -123,75 +98,96 @@ def expectation_propagation(
     x, y, weights = as_data(model, x, y, weights)
     check_sites(model)
     check_tolerance(tolerance)
-    if not isinstance(init, ExpectationPropagationFit | None):
-        raise TypeError(
-            "`init` must be an earlier `ExpectationPropagationFit`, whose sites to start from, not a "
-            f"{type(init).__name__}"
-        )
-    start = Sites(jnp.zeros_like(y), jnp.zeros_like(y)) if init is None else init.sites
-    if start.shift.shape != y.shape:
-        raise ValueError(
-            f"`init` has {start.shift.shape[0]} sites, but there are {y.shape[0]} examples: start from a "
-            "posterior on the same examples"
-        )
+    start = _start(init, y)
     limits = _limits(tolerance, max_iterations, y.dtype)
-    found = _expectation_propagation(unfreeze(model), x, y, weights, start, limits)
-    return raise_if_failed(dataclasses.replace(found, model=model), throw)
+    posterior = _expectation_propagation(unfreeze(model), x, y, weights, start, limits)
+    return raise_if_failed(dataclasses.replace(posterior, model=model), throw)
 
 
 def check_sites(model: KernelMachine) -> None:
-    """Raise unless the likelihood is log-concave, and the prior proper."""
-    check_likelihood(model.loss, "expectation propagation", flips=False)
-    check_offset(model)
+    """Raise unless expectation propagation can treat the model, whose likelihood must be log-concave."""
+    check_classifier(model, "expectation propagation", flips=False)
 
 
-def solve_sites(model, gram, y, weights, start=None, limits=None):
-    """The conditions, the differentiable sites, and how they were found, of checked arrays."""
+def solve_sites(
+    model: KernelMachine,
+    gram: AbstractGram,
+    y: Float[Array, " n"],
+    weights: Float[Array, " n"],
+    start: Sites | None = None,
+    limits: Limits | None = None,
+) -> tuple[Matching, Sites, Outcome]:
+    """Find the sites of arrays that have been checked.
+
+    **Returns:** the conditions, the differentiable sites that satisfy them, and an `Outcome`.
+    """
     matching = Matching(gram, y, weights, model.loss)
-    limits = _limits(None, _MAX_ITERATIONS, y.dtype) if limits is None else limits
+    if limits is None:
+        limits = _limits(None, _MAX_ITERATIONS, y.dtype)
     if start is None:
-        start = Sites(jnp.zeros_like(y), jnp.zeros_like(y))
-    sound = jnp.isfinite(start.shift) & (start.precision >= 0) & jnp.isfinite(start.precision)
-    start = Sites(*(jnp.where(sound, part, 0.0).astype(y.dtype) for part in start))
-    found = find_sites(matching, start, *limits)
-    finite = jnp.all(jnp.isfinite(gram))
-    found = found._replace(result=jnp.where(finite, found.result, RESULTS.nonfinite))
-    return matching, attach_derivatives(matching, found.sites), found
+        start = _no_sites(y)
+    usable = jnp.isfinite(start.shift) & (start.precision >= 0) & jnp.isfinite(start.precision)
+    start = Sites(*(jnp.where(usable, part, 0.0).astype(y.dtype) for part in start))
+    sites, outcome = find_sites(matching, start, limits)
+    return matching, attach_derivatives(matching, sites), outcome
 
 
-def _limits(tolerance, max_iterations, dtype):
-    return (default_tolerance(dtype) if tolerance is None else tolerance, max_iterations)
+def _start(init, y) -> Sites:
+    if init is None:
+        return _no_sites(y)
+    if not isinstance(init, ClassifierPosterior) or init.sites is None:
+        raise TypeError(
+            "`init` must be an earlier posterior of `gp.expectation_propagation`, whose sites to start "
+            f"from, not a {type(init).__name__}"
+            + (" without sites" if isinstance(init, ClassifierPosterior) else "")
+        )
+    if init.sites.shift.shape != y.shape:
+        raise ValueError(
+            f"`init` has {init.sites.shift.shape[0]} sites, but there are {y.shape[0]} examples: start from "
+            "a posterior on the same examples"
+        )
+    return init.sites
 
 
-def left_out_of_sites(matching: Matching, sites: Sites, marginals: Marginals) -> LeftOut:
-    """What the cavities predict of each example: the marginals, all copies of its own site taken away.
+def _no_sites(y) -> Sites:
+    return Sites(jnp.zeros_like(y), jnp.zeros_like(y))
+
+
+def _limits(tolerance, max_iterations, dtype) -> Limits:
+    return Limits(default_tolerance(dtype) if tolerance is None else tolerance, max_iterations)
+
+
+def leave_out_of_sites(
+    matching: Matching, sites: Sites, marginals: Marginals
+) -> LeaveOneOutPredictions:
+    """Predict each example from its cavity: its marginal without any copy of its own site.
 
     Rasmussen and Williams, "Gaussian Processes for Machine Learning", eqs. 3.56 and 3.58.
 
     **Arguments:** `matching`; `sites`, which satisfy it; `marginals`, with these sites.
 
-    **Returns:** a `LeftOut`, differentiable.
+    **Returns:** `LeaveOneOutPredictions`, differentiable.
     """
     alone = matching.cavities(sites, marginals, matching.weights)
-    return LeftOut(alone.mean, alone.variance, matching.average(alone).log_value)
+    return LeaveOneOutPredictions(alone.mean, alone.variance, matching.average(alone).log_value)
 
 
 @jax.custom_jvp
 def _log_evidence(matching: Matching, sites: Sites) -> Float[Array, ""]:
     """`ln Z_EP`, given the sites at its stationary point."""
-    return _energy(matching, *_held(matching, sites))
+    return _energy(matching, *_stationary_in(matching, sites))
 
 
 @_log_evidence.defjvp
 def _log_evidence_jvp(primals, tangents):
     matching, sites = primals
-    held = _held(matching, sites)
-    _, change = jax.jvp(lambda m: _energy(m, *held), primals[:1], tangents[:1])
+    constant = _stationary_in(matching, sites)
+    _, change = jax.jvp(lambda m: _energy(m, *constant), primals[:1], tangents[:1])
     return _log_evidence(matching, sites), change
 
 
-def _held(matching: Matching, sites: Sites):
-    """All in which the evidence is stationary: sites, cavities, and `b = K^-1 mean`."""
+def _stationary_in(matching: Matching, sites: Sites):
+    """Everything in which the evidence is stationary: sites, cavities, and `b = K^-1 mean`."""
     marginals = matching.marginals(sites)
     dual = matching.weights * (sites.shift - sites.precision * marginals.mean)
     return sites, matching.cavities(sites, marginals), dual
@@ -204,7 +200,7 @@ def _energy(matching: Matching, sites: Sites, cavities, dual):
     mean = gram @ dual
     # shift' S shift for the covariance S, in a form that is stationary in b
     quadratic = 2 * shift @ mean - dual @ mean - precision @ mean**2
-    whole = quadratic / 2 - laplace_log_determinant(gram, precision) / 2
+    whole = quadratic / 2 - gram.log_determinant(precision) / 2
     widening = 1 + cavities.variance * sites.precision
     exponent = 2 * cavities.mean * sites.shift + cavities.variance * sites.shift**2
     exponent = (exponent - cavities.mean**2 * sites.precision) / widening
@@ -213,23 +209,20 @@ def _energy(matching: Matching, sites: Sites, cavities, dual):
 
 
 @jit
-def _expectation_propagation(model, x, y, weights, start, limits) -> ExpectationPropagationFit:
-    gram = model.kernel.matrix(x, x, same=True)
-    matching, sites, found = solve_sites(model, gram, y, weights, start, limits)
+def _expectation_propagation(model, x, y, weights, start, limits) -> ClassifierPosterior:
+    gram = exact_gram(model.kernel, x)
+    matching, sites, outcome = solve_sites(model, gram, y, weights, start, limits)
     marginals = matching.marginals(sites)
-    return ExpectationPropagationFit(
+    return ClassifierPosterior(
         model=model,
         x=x,
         y=y,
         weights=weights,
         dual=weights * (sites.shift - sites.precision * marginals.mean),
-        mean=marginals.mean,
-        variance=marginals.variance,
-        response=response(gram, weights * sites.precision, definite=True),
-        left_out=left_out_of_sites(matching, sites, marginals),
-        result=found.result,
-        iterations=found.iterations,
-        residual=found.residual,
+        response=gram.response(weights * sites.precision),
+        left_out=leave_out_of_sites(matching, sites, marginals),
         sites=sites,
         log_evidence=_log_evidence(matching, sites),
+        **marginals._asdict(),
+        **outcome._asdict(),
     )

@@ -151,6 +151,31 @@ class AbstractGram(eqx.Module):
         """
 
     @abc.abstractmethod
+    def posterior_marginals(
+        self, shift: Float[Array, " n"], precision: Float[Array, " n"], definite: bool = True
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Means and variances of f under `N(f; 0, K) prod_i exp(shift_i f_i - precision_i f_i^2 / 2)`.
+
+        **Arguments:** `shift`, `precision`, one number for each example; `definite`, whether no precision is
+        negative.
+
+        **Returns:** two vectors; NaN if definite precisions give a matrix that is not positive definite.
+        """
+
+    @abc.abstractmethod
+    def response(self, precision: Float[Array, " n"], definite: bool = True) -> Float[Array, "n n"]:
+        """`(K + diag(precision)^-1)^-1` as an array, for precisions that may be zero.
+
+        With it, the posterior covariance of `posterior_marginals` is `K - K response K`, and that of values
+        with the covariances C to the examples is their prior covariance minus `C response C'`.
+
+        **Arguments:** `precision`, one number for each example; `definite`, whether none is negative.
+
+        **Returns:** a symmetric matrix; NaN if definite precisions give a matrix that is not positive
+        definite.
+        """
+
+    @abc.abstractmethod
     def is_finite(self) -> Bool[Array, ""]:
         """Whether K has no infinity and no NaN."""
 

@@ -74,6 +74,12 @@ class DenseGram(AbstractGram):
         """By a Cholesky factorization for the free examples."""
         return linalg.squared_spans(self.matrix + jnp.diag(diagonal), free, has_offset)
 
+    def posterior_marginals(self, shift, precision, definite=True):
+        return linalg.posterior_marginals(self.matrix, shift, precision, definite)
+
+    def response(self, precision, definite=True):
+        return linalg.response(self.matrix, precision, definite)
+
     def is_finite(self):
         return jnp.all(jnp.isfinite(self.matrix))
 

@@ -1,8 +1,10 @@
-"""Linear algebra: factorizations, inverses and determinants, differentiable, batch-safe and gathered."""
+"""Linear algebra: factorizations, inverses and determinants, differentiable and safe to batch."""
 
-from ._definite import inverse_and_log_determinant as inverse_and_log_determinant
-from ._determinant import general_log_determinant as general_log_determinant
-from ._determinant import laplace_log_determinant as laplace_log_determinant
+from ._conditioning import general_log_determinant as general_log_determinant
+from ._conditioning import laplace_log_determinant as laplace_log_determinant
+from ._conditioning import posterior_marginals as posterior_marginals
+from ._conditioning import response as response
+from ._inverse import inverse_and_log_determinant as inverse_and_log_determinant
 from ._inverse import inverse_diagonal as inverse_diagonal
 from ._inverse import solve_and_inverse_diagonal as solve_and_inverse_diagonal
 from ._lapack import cholesky as cholesky
@@ -15,7 +17,4 @@ from ._lapack import solve_by_factor as solve_by_factor
 from ._lapack import solve_triangular as solve_triangular
 from ._reduced import reduced_solve as reduced_solve
 from ._reduced import sparse_product as sparse_product
-from ._response import cavity_variances as cavity_variances
-from ._response import response as response
-from ._response import solve_response as solve_response
-from ._spans import squared_spans as squared_spans
+from ._reduced import squared_spans as squared_spans

@@ -1,9 +1,9 @@
 """Factorizations and linear systems, one matrix at a time.
 
-On a CPU LAPACK's calls for a whole batch of matrices divide it among the threads of the pool that runs the
-program, and wait for them: several such calls at once can take all of these threads, and then they wait for
-ever (seen with jaxlib 0.10.2, three calls on two cores). So here the members of a batch are taken one
-after the other. All functions can be differentiated, forward and in reverse, to any order.
+On a CPU, a batched LAPACK call divides its batch among the threads of the pool that runs the program, and
+waits for them. Several such calls at once can occupy all threads and deadlock (seen with jaxlib 0.10.2, three
+calls on two cores). So this module processes the members of a batch one after the other. All functions are
+differentiable in forward and reverse mode, to any order.
 """
 
 from collections.abc import Callable
@@ -15,14 +15,14 @@ from jaxtyping import Array, Float
 
 
 def one_by_one(function: Callable[..., Any], shared: int = 0) -> Callable[..., Any]:
-    """The function, which under `vmap` on a CPU takes the members of a batch one after the other.
+    """Make `vmap` of a function process the members of a batch one after the other on a CPU.
 
-    Each member has as much work as it needs: a loop ends when its own is done, and of several branches
-    one is run. In reverse mode the result cannot be differentiated without a rule of its own.
+    Each member does only its own work: a loop ends when its own condition is met, and only one of several
+    branches runs. Reverse mode needs a derivative rule for the result.
 
-    **Arguments:** `function`, of arguments that may be any pytrees, with no others from around it;
-    `shared`, the number of leading arguments whose work, such as a factorization, can be shared: where
-    they are the same for all members, the members are computed together.
+    **Arguments:** `function`, of any pytrees, which captures no traced arrays; `shared`, the number of
+    leading arguments whose work, such as a factorization, can be shared across the batch: if they are the
+    same for all members, the members are computed together.
 
     **Returns:** a function of the same arguments.
     """
@@ -40,15 +40,15 @@ def one_by_one(function: Callable[..., Any], shared: int = 0) -> Callable[..., A
             leaves, structure = jax.tree.flatten(arguments)
             batched = jax.tree.leaves(in_batched)
 
-            def member(own):
-                rest = iter(own)
-                chosen = [
+            def member(batched_leaves):
+                rest = iter(batched_leaves)
+                all_leaves = [
                     next(rest) if b else leaf for leaf, b in zip(leaves, batched, strict=True)
                 ]
-                return single(*structure.unflatten(chosen))
+                return single(*structure.unflatten(all_leaves))
 
-            own = [leaf for leaf, b in zip(leaves, batched, strict=True) if b]
-            answers = jax.lax.map(member, own)
+            batched_leaves = [leaf for leaf, b in zip(leaves, batched, strict=True) if b]
+            answers = jax.lax.map(member, batched_leaves)
         return answers, jax.tree.map(lambda _: True, answers)
 
     return single
@@ -60,7 +60,7 @@ def cholesky(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
     **Arguments:** `matrix`, symmetric; its lower triangle is read.
 
-    **Returns:** L; NaN where the matrix is not positive definite.
+    **Returns:** L; NaN if the matrix is not positive definite.
     """
     return one_by_one(_cholesky)(matrix)
 
@@ -126,7 +126,7 @@ def solve_by_factor(
 
 
 def solve(matrix: Float[Array, "n n"], rights: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
-    """`matrix^-1 rights` for any matrix that has an inverse.
+    """`matrix^-1 rights` for any invertible matrix.
 
     **Arguments:** `matrix`, square; `rights`, a right-hand side or several columns.
 
@@ -142,7 +142,7 @@ def solve(matrix: Float[Array, "n n"], rights: Float[Array, "n ..."]) -> Float[A
 
 
 def inverse(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """The inverse of any matrix that has one.
+    """The inverse of any invertible matrix.
 
     **Arguments:** `matrix`, square.
 
@@ -157,7 +157,7 @@ def log_determinant(matrix: Float[Array, "n n"]) -> Float[Array, ""]:
 
     **Arguments:** `matrix`, square.
 
-    **Returns:** a number; NaN where the determinant is not positive.
+    **Returns:** a number; NaN if the determinant is not positive.
     """
     sign, value = one_by_one(lambda matrix: tuple(jnp.linalg.slogdet(matrix)))(matrix)
     return jnp.where(sign > 0, value, jnp.nan)
@@ -170,9 +170,9 @@ def _log_determinant_jvp(primals, tangents):
 
 @jax.custom_jvp
 def eigh(matrix: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
-    """Eigenvalues, the least first, and eigenvectors of a symmetric matrix.
+    """Eigenvalues, in ascending order, and eigenvectors of a symmetric matrix.
 
-    Where two eigenvalues meet, their eigenvectors have no derivative, and it is not finite.
+    If two eigenvalues coincide, their eigenvectors have no derivative: it is not finite.
 
     **Arguments:** `matrix`, symmetric.
 

@@ -1,20 +1,22 @@
-"""The linear algebra of support vectors: products and systems in which most examples take no part.
+"""The linear algebra of support vectors: products, systems and spans in which few examples are active.
 
-Shapes are fixed, but the work is not: the examples that take part, usually few, are gathered into the
-smallest of a few static sizes that holds them.
+Shapes are static, but the work is not: the active examples, usually few, are gathered into the smallest of
+a few static sizes that holds them.
 """
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from ._inverse import quadratic_forms
 from ._lapack import cholesky, solve_by_factor
 
 
 def sizes(examples: int) -> tuple[int, ...]:
-    """The static sizes for a problem with that many examples: the largest is all of them."""
+    """The static sizes for a number of examples; the largest is that number."""
     if examples <= 64:
         return (examples,)
     shares = {1 / 4, 1 / 2, 1.0}
@@ -24,32 +26,32 @@ def sizes(examples: int) -> tuple[int, ...]:
 
 
 def sparse_product(gram: Float[Array, "n n"], vector: Float[Array, " n"]) -> Float[Array, " n"]:
-    """`gram @ vector` for a symmetric matrix and a vector of which most entries may be zero.
+    """`gram @ vector` for a symmetric matrix and a vector whose entries are mostly zero.
 
     **Arguments:** `gram`, symmetric; `vector`, with one entry for each row.
 
-    **Returns:** the product; on a CPU it costs the number of entries that are not zero times n.
+    **Returns:** the product; on a CPU its cost is n times the number of nonzero entries.
     """
     if jax.default_backend() != "cpu":
         return gram @ vector
     active = vector != 0
-    places = active_places(active)
+    indices = active_indices(active)
 
-    # one row at a time: a CPU waits for memory here, and no row is read or copied in vain
+    # one row at a time: memory limits a CPU here, and this reads only the rows that count
     def add_row(state):
         count, total = state
-        place = places[count]
-        return count + 1, total + vector[place] * gram[place]
+        index = indices[count]
+        return count + 1, total + vector[index] * gram[index]
 
     count = jnp.sum(active)
     start = (0, jnp.zeros_like(vector))
     return jax.lax.while_loop(lambda state: state[0] < count, add_row, start)[1]
 
 
-def active_places(active: Bool[Array, " n"]) -> Int[Array, " n"]:
-    """The places of the active examples, in order, then n for the others."""
+def active_indices(active: Bool[Array, " n"]) -> Int[Array, " n"]:
+    """The indices of the active examples in order, padded with n."""
     examples = active.shape[0]
-    # the same as `jnp.nonzero`, but it compiles five times as fast
+    # equals `jnp.nonzero(active, size=n, fill_value=n)`, but compiles five times as fast
     return jnp.sort(jnp.where(active, jnp.arange(examples), examples))
 
 
@@ -64,14 +66,14 @@ def reduced_solve(
 ) -> tuple[Float[Array, " n"], ...]:
     """Solve `(diag(diagonal) + diag(scale) gram diag(scale)) t = right` by one Cholesky factorization.
 
-    **Arguments:** `gram`, symmetric; `scale`, zero for examples that take no part; `diagonal`, positive;
-    `rights`, one or more right-hand sides (apart, since a derivative may be linear in one of them only);
-    `jitter`, added to the diagonal of what is factorized; `refinements`, steps of iterative refinement,
-    which remove what the jitter did to the answer; `coarse`, whether to compile for two sizes only,
-    where compiling costs more than solving.
+    **Arguments:** `gram`, symmetric; `scale`, zero for inactive examples; `diagonal`, positive; `rights`, one
+    or more right-hand sides (separate, since a derivative may be linear in only one of them); `jitter`,
+    added to the diagonal before the factorization; `refinements`, the number of steps of iterative
+    refinement, which remove the effect of the jitter; `coarse`, whether to compile only two sizes, for
+    when compiling costs more than solving.
 
-    **Returns:** one `t` for each right-hand side, zero for examples that take no part, NaN where the
-    matrix is not positive definite.
+    **Returns:** one `t` for each right-hand side, zero for inactive examples, NaN if the matrix is not
+    positive definite.
     """
     examples = gram.shape[0]
     active = scale > 0
@@ -85,21 +87,21 @@ def reduced_solve(
 
     if not options:
         return solve_all(None)
-    index, places = jnp.sum(jnp.sum(active) > jnp.array(options)), active_places(active)
+    index, indices = jnp.sum(jnp.sum(active) > jnp.array(options)), active_indices(active)
 
     def gathered(size):
         def branch(_):
-            some = places[:size]
+            part = indices[:size]
             answers = _solve_scaled(
-                gram.at[some].get(mode="clip").at[:, some].get(mode="clip"),
-                scale.at[some].get(mode="fill", fill_value=0),
-                diagonal.at[some].get(mode="fill", fill_value=1),
-                [right.at[some].get(mode="fill", fill_value=0) for right in rights],
+                gram.at[part].get(mode="clip").at[:, part].get(mode="clip"),
+                scale.at[part].get(mode="fill", fill_value=0),
+                diagonal.at[part].get(mode="fill", fill_value=1),
+                [right.at[part].get(mode="fill", fill_value=0) for right in rights],
                 jitter,
                 refinements,
             )
             return tuple(
-                jnp.zeros_like(right).at[some].add(answer, mode="drop")
+                jnp.zeros_like(right).at[part].add(answer, mode="drop")
                 for right, answer in zip(rights, answers, strict=True)
             )
 
@@ -109,7 +111,7 @@ def reduced_solve(
 
 
 def _solve_scaled(gram, scale, diagonal, rights, jitter, refinements: int):
-    """The same system for examples that all take part."""
+    """Solve `(diag(diagonal) + diag(scale) gram diag(scale)) t = right` for all examples."""
     matrix = scale[:, None] * gram * scale[None, :] + jnp.diag(diagonal)
     eye = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
     lifted = matrix if jitter is None else matrix + jitter * eye
@@ -118,7 +120,59 @@ def _solve_scaled(gram, scale, diagonal, rights, jitter, refinements: int):
     for right in rights:
         answer = solve_by_factor(factor, right)
         for _ in range(refinements):
-            left_over = right - matrix @ answer
-            answer = answer + solve_by_factor(factor, left_over)
+            residual = right - matrix @ answer
+            answer = answer + solve_by_factor(factor, residual)
         answers.append(answer)
     return tuple(answers)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(2,))
+def squared_spans(
+    matrix: Float[Array, "n n"], free: Bool[Array, " n"], has_offset: bool
+) -> Float[Array, " n"]:
+    """`S_i^2 = min l' matrix l` over vectors with `l_i = 1` and `l_j = 0` unless j is i or free.
+
+    `S_i` is the distance of an example from the span of the free examples. At the minimum the derivative is
+    `l' dmatrix l`: `l` itself need not be differentiated.
+
+    **Arguments:** `matrix`, positive semi-definite; `free`, which examples are free; `has_offset`, whether
+    the entries of `l` sum to zero.
+
+    **Returns:** one number for each example.
+    """
+    return quadratic_forms(_spanning(matrix, free, has_offset), matrix)
+
+
+@squared_spans.defjvp
+def _squared_spans_jvp(has_offset, primals, tangents):
+    matrix, free = primals
+    spanning = _spanning(matrix, free, has_offset)
+    return quadratic_forms(spanning, matrix), quadratic_forms(spanning, tangents[0])
+
+
+def _spanning(matrix, free, has_offset: bool) -> Float[Array, "n n"]:
+    """The minimizing vectors `l`, one in each column.
+
+    A jitter of `4 n eps` times the mean variance makes singular systems solvable. It moves `l` only in
+    directions in which `l' matrix l` is flat.
+    """
+    examples, dtype = matrix.shape[0], matrix.dtype
+    eye = jnp.eye(examples, dtype=dtype)
+    mask = free.astype(dtype)
+    amplitude = jnp.mean(jnp.diag(matrix))
+    jitter = 4 * examples * float(jnp.finfo(dtype).eps) * amplitude
+    masked = mask[:, None] * matrix * mask[None, :]
+    factor = cholesky(masked + jnp.diag(jnp.where(free, jitter, amplitude)))
+    rights = mask[:, None] * jnp.where(free[None, :], eye, matrix)
+    answers = solve_by_factor(factor, rights)
+    shared = jnp.zeros_like(mask)  # the free examples' share of the condition that `l` sums to zero
+    if has_offset:
+        per_offset = solve_by_factor(factor, mask)
+        total = jnp.sum(per_offset)
+        column = per_offset / jnp.where(total > 0, total, 1.0)
+        projected = answers - column[:, None] * jnp.sum(answers, axis=0)[None, :]
+        # a single free example cannot satisfy this condition with the help of another
+        alone = free & (jnp.sum(mask) == 1)
+        answers, shared = jnp.where(alone[None, :], answers, projected), column
+    pivots = jnp.where(free, jnp.diag(answers), 1.0)
+    return jnp.where(free[None, :], answers / pivots[None, :], eye - answers - shared[:, None])

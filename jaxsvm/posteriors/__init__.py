@@ -1,28 +1,31 @@
-"""Posteriors of the latent function: what predicts, with error bars, probabilities and intervals.
+"""Posteriors of the latent function: predictions with error bars, probabilities and intervals.
 
-All posteriors offer the methods of `AbstractPosterior`, under the same names and with the same arguments:
-`decision`, `predict`, `latent`, `probability`, `target`, `interval`, `cumulative`, `log_density`, `sample`.
-Point estimates, a `jaxsvm.Fit` or an `Ensemble`, have `decision` and `predict`.
+All posteriors have the methods of `AbstractPosterior`, with the same names and arguments: `decision`,
+`predict`, `latent`, `probability`, `target`, `interval`, `cumulative`, `log_density`, `sample`. Point
+estimates (a `jaxsvm.Fit` or an `Ensemble`) have only `decision` and `predict`.
 """
 
+from .._predictor import AbstractMachinePredictor as AbstractMachinePredictor
 from .._predictor import AbstractPointEstimate as AbstractPointEstimate
 from .._predictor import AbstractPredictor as AbstractPredictor
+from .._predictor import AbstractSolution as AbstractSolution
 from .._predictor import Examples as Examples
-from ._around import around as around
-from ._around import laplace as laplace
-from ._around import require_maximum as require_maximum
+from ._abstract import AbstractGaussianPosterior as AbstractGaussianPosterior
+from ._abstract import AbstractMixture as AbstractMixture
+from ._abstract import AbstractPosterior as AbstractPosterior
+from ._abstract import LeaveOneOutPredictions as LeaveOneOutPredictions
 from ._averages import Average as Average
 from ._averages import averaged as averaged
-from ._base import AbstractMixture as AbstractMixture
-from ._base import AbstractPosterior as AbstractPosterior
 from ._components import Components as Components
 from ._components import Joint as Joint
 from ._components import mixture as mixture
 from ._components import same_for_all as same_for_all
+from ._ensemble import AbstractCommittee as AbstractCommittee
 from ._ensemble import Ensemble as Ensemble
-from ._gaussian import AbstractGaussianPosterior as AbstractGaussianPosterior
-from ._gaussian import LeftOut as LeftOut
-from ._laplace import LaplacePosterior as LaplacePosterior
-from ._mixture import LaplaceMixture as LaplaceMixture
+from ._ensemble import LaplaceMixture as LaplaceMixture
+from ._ensemble import laplace as laplace
+from ._laplace_posterior import LaplacePosterior as LaplacePosterior
+from ._laplace_posterior import around as around
+from ._laplace_posterior import require_maximum as require_maximum
 from ._probability import probability as probability
 from ._targets import require_known_noise as require_known_noise

@@ -33,9 +33,10 @@ def averaged(
 ) -> Average:
     """The average `Z = <Q(y | f)>` of the likelihood over a Gaussian of latent values, elementwise.
 
-    Probit labels, flipped or not, are signs of a latent value plus noise, so the Gaussian adds to the
-    variance of the noise: [OW00, eqs. 8.15-8.17 and 8.39]. For the logistic likelihood panels end where
-    the likelihood or the Gaussian have changed by some factor, with eight Gauss-Legendre nodes in each.
+    Probit labels, flipped or not, are signs of a latent value plus noise, so the Gaussian's variance adds to
+    that of the noise: [OW00, eqs. 8.15-8.17 and 8.39]. The logistic likelihood is integrated over panels with
+    eight Gauss-Legendre nodes each; a panel ends where the likelihood or the Gaussian has changed by a
+    given factor.
 
     The distribution `Q(y | f) N(f; mean, variance) / Z` has the mean `mean + variance slope` and the
     variance `variance (1 - variance curvature)`.
@@ -54,10 +55,10 @@ def averaged(
 
 
 def _integrate(loss, y, mean, variance) -> Average:
-    """The average by quadrature, of one Gaussian.
+    """The average over one Gaussian, by quadrature.
 
-    With `<.>` the average over `Q(y | f) N(f)` the derivatives are `-<L'>` and `<L''> - <L'^2> + <L'>^2`,
-    which unlike those from the moments of f do not cancel where the Gaussian is narrow.
+    With `<.>` the average over `Q(y | f) N(f)`, the derivatives are `-<L'>` and `<L''> - <L'^2> + <L'>^2`.
+    Unlike formulas with the moments of f, these do not cancel for a narrow Gaussian.
     """
     variance = jnp.maximum(variance, jnp.finfo(variance.dtype).eps)
     deviation = jnp.sqrt(variance)
@@ -73,7 +74,7 @@ def _integrate(loss, y, mean, variance) -> Average:
 
 
 def _ends(loss: Logistic, margin, deviation):
-    """Ends of panels for the likelihood times a Gaussian around a margin."""
+    """The ends of panels for the likelihood times a Gaussian around a margin."""
     levels = jnp.asarray(np.concatenate([-_LEVELS[::-1], [0.0], _LEVELS]), margin.dtype)
     steps = jnp.asarray(STEPS, margin.dtype)
     one = jnp.ones_like(margin)

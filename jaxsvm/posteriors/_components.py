@@ -1,4 +1,4 @@
-"""The latent function at new points, as a mixture: point by point, or of all points together."""
+"""The latent function at new points as a mixture of Gaussians: of each point, or of all points jointly."""
 
 from typing import NamedTuple
 
@@ -13,12 +13,12 @@ from ..runtime import jit
 
 
 class Components(NamedTuple):
-    """The latent values of m points, each by itself: g machines, each with k Gaussians for each point.
+    """The marginals of the latent values at m points: g machines, each with k Gaussians per point.
 
     `losses` is a loss whose leaves have a leading axis of g. `means` and `deviations` are those of the
-    Gaussians, of which the k of a machine are equally likely; `deviations` is None where all are zero.
-    `shares` are the probabilities of the machines. `mean` and `deviation` are those of the latent values
-    themselves, over all Gaussians. `mixture` makes one.
+    Gaussians; the k Gaussians of a machine are equally likely; `deviations` is None if all are zero.
+    `shares` are the probabilities of the machines. `mean` and `deviation` are those of the latent values,
+    over all Gaussians. `mixture` makes `Components`.
     """
 
     losses: AbstractLoss
@@ -30,7 +30,7 @@ class Components(NamedTuple):
 
 
 class Joint(NamedTuple):
-    """The latent values of m points, all together: g machines, each with k Gaussians of one covariance.
+    """The joint latent values at m points: g machines, each with k Gaussians of one covariance.
 
     `means` and `covariances` are those of the Gaussians, `shares` the probabilities of the machines.
     """
@@ -46,7 +46,7 @@ def mixture(
     deviations: Float[Array, "g k m"] | None,
     shares: Float[Array, " g"],
 ) -> Components:
-    """Components whose mean and deviation follow from their Gaussians.
+    """Make `Components`, whose mean and deviation follow from their Gaussians.
 
     The variance is the mean of the variances plus the variance of the means.
 
@@ -64,7 +64,7 @@ def mixture(
 
 
 def same_for_all(loss: AbstractLoss, count: int) -> AbstractLoss:
-    """One loss as that of many machines.
+    """Repeat one loss for many machines.
 
     **Arguments:** `loss`; `count`, the number of machines.
 
@@ -75,9 +75,9 @@ def same_for_all(loss: AbstractLoss, count: int) -> AbstractLoss:
 
 @jit
 def covariance_roots(covariances: Float[Array, "g m m"]) -> Float[Array, "g m m"]:
-    """Matrices R with `R R' = covariance`, also of singular covariances.
+    """Matrices R with `R R' = covariance`; covariances may be singular.
 
-    A point whose covariances are not numbers is left out, so that it does not spoil the others.
+    A point whose covariances are NaN is left out, so that it does not affect the others.
 
     **Arguments:** `covariances`, symmetric and positive semi-definite up to rounding errors.
 
@@ -85,8 +85,8 @@ def covariance_roots(covariances: Float[Array, "g m m"]) -> Float[Array, "g m m"
     """
 
     def one(covariance):
-        sound = jnp.isfinite(jnp.diag(covariance))
-        both = sound[:, None] & sound[None, :]
+        finite = jnp.isfinite(jnp.diag(covariance))
+        both = finite[:, None] & finite[None, :]
         values, vectors = eigh(jnp.where(both, covariance, 0.0))
         return vectors * jnp.sqrt(jnp.maximum(values, 0.0))[None, :]
 
@@ -94,20 +94,20 @@ def covariance_roots(covariances: Float[Array, "g m m"]) -> Float[Array, "g m m"
 
 
 def draw(joint: Joint, draws: int, key) -> Float[Array, "draws m"]:
-    """Independent draws of the latent values of all points together.
+    """Independent draws from the joint distribution of the latent values.
 
-    **Arguments:** `joint`, their distribution; `draws`, how many; `key`, a PRNG key.
+    **Arguments:** `joint`, the distribution; `draws`, their number; `key`, a PRNG key.
 
     **Returns:** one row for each draw.
     """
     joint = jax.lax.stop_gradient(joint)
     _, each, points = joint.means.shape
-    machine_key, place_key, noise_key = jax.random.split(key, 3)
+    machine_key, gaussian_key, noise_key = jax.random.split(key, 3)
     machine = jax.random.categorical(machine_key, jnp.log(joint.shares), shape=(draws,))
-    place = jax.random.randint(place_key, (draws,), 0, each)
+    gaussian = jax.random.randint(gaussian_key, (draws,), 0, each)
     normal = jax.random.normal(noise_key, (draws, points), joint.means.dtype)
     roots = covariance_roots(joint.covariances)
     moved = jax.lax.map(lambda root: normal @ root.T, roots)
-    values = joint.means[machine, place] + moved[machine, jnp.arange(draws)]
+    values = joint.means[machine, gaussian] + moved[machine, jnp.arange(draws)]
     unknown = jnp.isnan(jnp.diagonal(joint.covariances, axis1=1, axis2=2))[machine]
     return jnp.where(unknown, jnp.nan, values)

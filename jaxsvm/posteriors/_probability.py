@@ -1,4 +1,4 @@
-"""Class probabilities, when the latent values have a distribution."""
+"""Class probabilities, averaged over the distribution of the latent values."""
 
 from functools import partial
 
@@ -23,19 +23,16 @@ from ._components import Components
 
 RULES = ("normalized", "average")
 
-_NORMALIZED = (
-    FlipNoise,
-    Probit,
-    Trigonometric,
-)  # `exp(-L)` of both labels is one, and so the rules one
+# `exp(-L)` sums to one over the labels, so that both rules agree
+_NORMALIZED = (FlipNoise, Probit, Trigonometric)
 
 _NEAR = np.array([-16.0, -4.0, -1.0, 1.0, 4.0, 16.0])
-# the loss, and the difference of the losses of both labels, at the ends of panels: between them they
-# change by little, or are so small or so large that it does not matter
+# Values of the loss, and of the difference of the losses of both labels, at the ends of panels. Between two
+# of them either changes little, or is so small or so large that its change does not matter.
 _LARGE_LOSSES = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 512.0, 4096.0])
 _SMALL_LOSSES = 4.0 ** np.arange(-13, 0)
 _DIFFERENCE_LEVELS = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
-_FAR = 40.0  # the logarithm of a latent value that is larger than any
+_LOG_LARGEST = 40.0  # the logarithm of the largest latent value considered
 _BATCH = 512  # Gaussians at a time, so that memory stays bounded
 
 
@@ -45,31 +42,31 @@ def probability(
     variances: Float[Array, " m"] | None = None,
     rule: str = "normalized",
 ) -> Float[Array, " m"]:
-    """`P(y = +1)` at m points, where the latent value of each is one of k Gaussians, all equally likely.
+    """`P(y = +1)` at m points, whose latent values have mixtures of k equally likely Gaussians.
 
     With `<.>` the average over latent values and `p(f)` the conditional probability
     `exp(-L(+1, f)) / (exp(-L(+1, f)) + exp(-L(-1, f)))`:
 
-    - `"normalized"`: `<exp(-L(+1, f))> / (<exp(-L(+1, f))> + <exp(-L(-1, f))>)`. Latent values for which no
-      label is likely, inside the gap between the margins, count for less. It is the prediction of the
-      likelihood `exp(-L)`, which does not sum to one over the labels: [GS03, eq. 6]; Sollich, "Bayesian
-      methods for support vector machines: evidence and predictive class probabilities".
+    - `"normalized"`: `<exp(-L(+1, f))> / (<exp(-L(+1, f))> + <exp(-L(-1, f))>)`. Latent values between the
+      margins, for which neither label is likely, count less. This is the prediction of the likelihood
+      `exp(-L)`, which does not sum to one over the labels: [GS03, eq. 6]; Sollich, "Bayesian methods for
+      support vector machines: evidence and predictive class probabilities".
     - `"average"`: `<p(f)>`.
 
-    They are the same where the likelihood is normalized by itself (logistic with `C = 1`, probit,
-    flips, trigonometric). For one Gaussian both are above one half where its mean is positive.
+    They agree if the likelihood is normalized (logistic with `C = 1`, probit, flips, trigonometric). For one
+    Gaussian both are above one half if its mean is positive.
 
-    Each integral is over panels that end at levels of the loss and at multiples of the standard deviation
-    around its largest part, with eight Gauss-Legendre nodes in each. It is good to better than 1e-6, for
-    penalties and standard deviations of all sizes, and small probabilities are good to about as many
-    digits, down to 1e-15.
+    Each integral is a sum over panels with eight Gauss-Legendre nodes each. The panels end at levels of the
+    loss and at multiples of the standard deviation around the peak. The error is below 1e-6 for penalties
+    and standard deviations of all sizes; for small probabilities, down to 1e-15, this holds for the
+    relative error.
 
     **Arguments:**
 
     - `loss`: a classification loss.
     - `means`: of the Gaussians, one row for each of the k components.
-    - `variances`: of the Gaussians, the same for all components at a point; zero, or None for all zero, is
-      fine.
+    - `variances`: of the Gaussians, the same for all components at a point; zero is allowed, and None means
+      all zero.
     - `rule`: `"normalized"` or `"average"`.
 
     **Returns:** one probability for each point; differentiable, except with respect to a variance of zero.
@@ -84,8 +81,8 @@ def probability(
 def mixture_probability(parts: Components, rule: str = "normalized") -> Float[Array, " m"]:
     """`P(y = +1)` at m points: the mean over machines of `probability`.
 
-    **Arguments:** `parts`, the latent values as Gaussians; `rule`, one that `check_rule` lets pass, for each
-    machine by itself.
+    **Arguments:** `parts`, the latent values as Gaussians; `rule`, one that `check_rule` accepts, applied to
+    each machine separately.
 
     **Returns:** one probability for each point.
     """
@@ -117,19 +114,19 @@ def _of_machine(loss, means, deviations, weighted: bool) -> Float[Array, " m"]:
     else:
         breaks = jax.lax.stop_gradient(_breaks(loss, means.dtype))
 
-        @jax.checkpoint  # or the derivative would keep all nodes of all Gaussians
+        @jax.checkpoint  # otherwise the derivative would store all nodes of all Gaussians
         def one(mean_and_deviation):
             return _integrate(loss, breaks, weighted, *mean_and_deviation)
 
-        found = jax.lax.map(
+        integrals = jax.lax.map(
             one, (means.ravel(), deviations.ravel()), batch_size=min(_BATCH, means.size)
         )
-        log_weights, shares = (array.reshape(means.shape) for array in found)
+        log_weights, shares = (array.reshape(means.shape) for array in integrals)
     return jnp.sum(jax.nn.softmax(log_weights, axis=0) * shares, axis=0)
 
 
 def check_rule(loss: AbstractLoss, rule: str) -> None:
-    """Raise unless the loss is one of labels and the rule is known.
+    """Raise unless the loss is a classification loss and the rule is known.
 
     **Arguments:** `loss`; `rule`, the name of the rule.
 
@@ -137,8 +134,8 @@ def check_rule(loss: AbstractLoss, rule: str) -> None:
     """
     if not isinstance(loss, AbstractClassification):
         raise ValueError(
-            f"{type(loss).__name__} is a regression loss: class probabilities need a loss of labels, such "
-            "as `losses.Hinge`"
+            f"{type(loss).__name__} is a regression loss: class probabilities need a classification loss, "
+            "such as `losses.Hinge`"
         )
     if rule not in RULES:
         raise ValueError(f'`rule` must be "normalized" or "average", not {rule!r}')
@@ -153,7 +150,7 @@ def _parts(loss, f):
 
 
 def _at(loss, f, weighted):
-    """Logarithm of the weight, and probability, of latent values without spread."""
+    """Logarithm of the weight, and probability, of latent values without uncertainty."""
     total, difference = _parts(loss, jnp.abs(f))
     small = jax.nn.sigmoid(-difference)
     share = jnp.where(f >= 0, 1 - small, small)
@@ -163,10 +160,10 @@ def _at(loss, f, weighted):
 def _integrate(loss, breaks, weighted, mean, deviation):
     """Logarithm of `<w>`, and `<w p> / <w>`, for one Gaussian, with the weight `w = exp(-L) + exp(-L)`.
 
-    The weight is an even function of f, and so is `p(f) + p(-f) = 1`. So fold the integral to `f >= 0`, where
-    with a Gaussian `N` around `|mean|` the density of `-f` is `N exp(-2 f |mean| / variance)`, and sum up
-    the smaller of the two probabilities: all its terms are positive, so it has a small relative
-    error, and however coarse the nodes it is less than one half.
+    The weight is an even function of f, and so is `p(f) + p(-f) = 1`. So the integral is folded to `f >= 0`,
+    where with a Gaussian `N` around `|mean|` the density of `-f` is `N exp(-2 f |mean| / variance)`. The sum
+    gives the smaller of the two probabilities: all its terms are positive, so its relative error is small,
+    and it is below one half however coarse the nodes are.
     """
     spread = deviation > 0
     scale = jnp.where(spread, deviation, 1.0)
@@ -189,50 +186,50 @@ def _integrate(loss, breaks, weighted, mean, deviation):
 
 
 def _ends(loss, breaks, weighted, center, scale):
-    """Ends of panels for the integral of one Gaussian with the weight over `f >= 0`."""
+    """The ends of panels for the integral of one Gaussian times the weight over `f >= 0`."""
     top = center
     if weighted and loss.is_convex:  # with a large penalty the mass may be far from the center
         top = peak(lambda f: loss.derivative(jnp.ones_like(f), f), center, scale)
-    own = top + scale * STEPS.astype(scale.dtype)
-    # at a peak that is many deviations from the center, the Gaussian falls the more steeply
+    wide = top + scale * STEPS.astype(scale.dtype)
+    # many deviations from the center, the Gaussian falls more steeply
     near = top + scale / (1 + jnp.abs(top - center) / scale) * _NEAR.astype(scale.dtype)
-    ends = jnp.concatenate([breaks, own, near])
-    return jnp.clip(ends, jnp.maximum(own[0], 0), own[-1])
+    ends = jnp.concatenate([breaks, wide, near])
+    return jnp.clip(ends, jnp.maximum(wide[0], 0), wide[-1])
 
 
 def _breaks(loss, dtype):
-    """Ends of panels, the same for all Gaussians: 0, 1 and where the losses have their levels."""
+    """The ends of panels that all Gaussians share: 0, 1 and where the losses reach given levels."""
     ends = jnp.asarray([0.0, 1.0], dtype)
     differences = jnp.asarray(_DIFFERENCE_LEVELS, dtype)
     one = jnp.ones((), dtype)
-    lowest = jnp.minimum(loss.value(one, one), loss.value(one, jnp.exp(_FAR * one)))
+    lowest = jnp.minimum(loss.value(one, one), loss.value(one, jnp.exp(_LOG_LARGEST * one)))
     levels = lowest + jnp.asarray(_LARGE_LOSSES, dtype)
     if loss.vanishes_slowly:
         levels = jnp.concatenate([lowest + jnp.asarray(_SMALL_LOSSES, dtype), levels])
 
-    two_sided = isinstance(loss, AbstractTwoSided)  # zero at one, it grows again behind
+    two_sided = isinstance(loss, AbstractTwoSided)  # zero at one, and growing again beyond it
 
     def low_loss(f):
         low = loss.value(jnp.ones_like(f), f) <= levels
         return low | (f >= 1) if two_sided else low
 
-    def large_loss_behind(f):
+    def large_loss_beyond(f):
         return (loss.value(jnp.ones_like(f), f) >= levels) & (f >= 1)
 
     def large_difference(f):
         label = jnp.ones_like(f)
         return loss.value(-label, f) - loss.value(label, f) >= differences
 
-    found = [ends, _first(low_loss, levels), _first(large_difference, differences)]
+    breaks = [ends, _first(low_loss, levels), _first(large_difference, differences)]
     if two_sided:
-        found.append(_first(large_loss_behind, levels))
-    return jnp.concatenate(found)
+        breaks.append(_first(large_loss_beyond, levels))
+    return jnp.concatenate(breaks)
 
 
 def _first(holds, like):
-    """The smallest positive numbers for which something holds, for each entry of `like`, by halving.
+    """The smallest positive number at which `holds` is true, for each entry of `like`, by bisection.
 
-    The logarithm is halved: it does not matter how small or large the numbers are.
+    Bisecting the logarithm works for numbers of any size.
     """
 
     def halve(_, ends):
@@ -241,5 +238,5 @@ def _first(holds, like):
         true = holds(jnp.exp(middle))
         return jnp.where(true, low, middle), jnp.where(true, middle, high)
 
-    ends = (jnp.full_like(like, -_FAR), jnp.full_like(like, _FAR))
+    ends = (jnp.full_like(like, -_LOG_LARGEST), jnp.full_like(like, _LOG_LARGEST))
     return jnp.exp(jax.lax.fori_loop(0, 56, halve, ends)[1])

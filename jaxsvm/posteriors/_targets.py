@@ -1,4 +1,4 @@
-"""The distribution of a new target: latent value plus noise."""
+"""The distribution of new targets: latent value plus noise."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from ..losses import AbstractLoss, AbstractRegression, AbstractResidual
 from ..runtime import jit
 from ._components import Components
 
-_HALVINGS = 48  # of a bracket around a quantile
+_HALVINGS = 48  # bisections of a bracket around a quantile
 _NODES_AT_ONCE = 2_000_000  # so that memory stays bounded
 
 
 def require_noise(loss: AbstractLoss) -> None:
-    """Raise unless a loss is a model of noise.
+    """Raise unless a loss is a noise model.
 
     **Arguments:** `loss`.
 
@@ -25,13 +25,13 @@ def require_noise(loss: AbstractLoss) -> None:
     """
     if not isinstance(loss, AbstractRegression):
         raise ValueError(
-            f"{type(loss).__name__} is no model of noise: error bars of targets need a regression "
-            "loss, such as `losses.SoftInsensitive`; for labels ask for `probability`"
+            f"{type(loss).__name__} is not a noise model: error bars of targets need a regression loss, such "
+            "as `losses.SoftInsensitive`; for labels use `probability`"
         )
 
 
 def require_known_noise(loss: AbstractLoss) -> None:
-    """Raise unless a loss is a model of noise whose distribution has a closed form.
+    """Raise unless a loss is a noise model whose distribution has a closed form.
 
     **Arguments:** `loss`.
 
@@ -41,8 +41,8 @@ def require_known_noise(loss: AbstractLoss) -> None:
     if not isinstance(loss, AbstractResidual):
         raise ValueError(
             f"intervals and densities of targets need a loss of linear and quadratic pieces, such as "
-            f"`losses.SoftInsensitive`, but the model has {type(loss).__name__}: `target` has the "
-            "standard deviation"
+            f"`losses.SoftInsensitive`, but the model has {type(loss).__name__}: use `target`, which gives "
+            "the standard deviation"
         )
 
 
@@ -50,18 +50,18 @@ def require_known_noise(loss: AbstractLoss) -> None:
 def target_deviation(parts: Components) -> Float[Array, " m"]:
     """The standard deviation of latent value plus noise.
 
-    **Arguments:** `parts`, the latent values; their losses are models of noise.
+    **Arguments:** `parts`, the latent values, whose losses are noise models.
 
     **Returns:** one number for each point.
     """
-    count = parts.shares.shape[0]  # a loss may have no parameters to tell it by
+    count = parts.shares.shape[0]  # a loss without parameters has no axis of machines
     variances = jax.vmap(lambda loss: loss.noise_variance, axis_size=count)(parts.losses)
     return jnp.sqrt(parts.deviation**2 + parts.shares @ variances.astype(parts.mean.dtype))
 
 
 @jit
 def quantiles(parts: Components, levels: Float[Array, " l"]) -> Float[Array, "l m"]:
-    """The targets below which new ones are with given probabilities.
+    """The quantiles of new targets.
 
     **Arguments:** `parts`, the latent values; `levels`, the probabilities.
 
@@ -93,7 +93,7 @@ def quantiles(parts: Components, levels: Float[Array, " l"]) -> Float[Array, "l 
 
 @jit
 def cumulatives(parts: Components, targets: Float[Array, " m"]) -> Float[Array, " m"]:
-    """The probabilities that new targets are at most as large as these.
+    """The probabilities that new targets are at most `targets`.
 
     **Arguments:** `parts`, the latent values; `targets`, one for each point.
 
@@ -123,7 +123,7 @@ def log_densities(parts: Components, targets: Float[Array, " m"]) -> Float[Array
 
 
 def _over_points(parts: Components, function, *arguments):
-    """`function(losses, shares, means, deviations, ...)` of each point, some points at a time."""
+    """Map `function(losses, shares, means, deviations, ...)` over the points in batches."""
     machines, each, points = parts.means.shape
     losses = jax.tree.map(lambda leaf: jnp.repeat(leaf, each, axis=0), parts.losses)
     shares = jnp.repeat(parts.shares / each, each)
@@ -138,12 +138,12 @@ def _over_points(parts: Components, function, *arguments):
 
 
 def _of_each(function, deviations) -> Any:
-    """A function of loss, deviation and target, of all components at once."""
+    """Vectorize a function of loss, deviation and target over the components."""
     return jax.vmap(function, in_axes=(0, None if deviations is None else 0, 0))
 
 
 def _knots(loss: AbstractResidual, dtype) -> Float[Array, " j"]:
-    """Sizes of the noise between which its distribution is smooth and changes by little."""
+    """Sizes of the noise between which its distribution is smooth and changes little."""
     dead_zone, compliance, bound = loss.shape()
     zero = jnp.zeros((), dtype)
     start = zero if dead_zone is None else dead_zone
@@ -158,7 +158,7 @@ def _knots(loss: AbstractResidual, dtype) -> Float[Array, " j"]:
 
 
 def _cumulative(loss: AbstractResidual, deviation, t):
-    """`P(g + noise <= t)` with a Gaussian g around zero: the average of the noise's own over g."""
+    """`P(g + noise <= t)` with a Gaussian g around zero: the noise's distribution, averaged over g."""
     if deviation is None:
         return loss.noise_cumulative(t)
     spread = deviation > 0
@@ -167,8 +167,8 @@ def _cumulative(loss: AbstractResidual, deviation, t):
     ends = jnp.concatenate([(t - knots) / scale, (t + knots) / scale])
     ends = jnp.concatenate([steps, jnp.clip(ends, steps[0], steps[-1])])
     z, weights = standard_normal(ends)
-    smeared = jnp.sum(weights * loss.noise_cumulative(t - scale * z))
-    return jnp.where(spread, smeared, loss.noise_cumulative(t))
+    average = jnp.sum(weights * loss.noise_cumulative(t - scale * z))
+    return jnp.where(spread, average, loss.noise_cumulative(t))
 
 
 def _log_density(loss: AbstractResidual, deviation, t):

@@ -1,7 +1,7 @@
 """Bayesian support vector regression: the paper's model, its starts, and its adaptation to data.
 
-[CKO04], IEEE Transactions on Neural Networks 15, 2004. All of it can be done with `KernelMachine` and
-`select`; what is added here are the paper's choices.
+[CKO04], IEEE Transactions on Neural Networks 15, 2004. This module only adds the paper's choices to
+`KernelMachine` and `select`.
 """
 
 from typing import Any
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._machine import KernelMachine
+from .._moments import is_rounding, mean_and_deviation
 from .._parameters import freeze, parameters, replace
 from .._trees import stack
 from ..criteria import LaplaceEvidence
@@ -19,20 +20,24 @@ from ..optimizers import lbfgs
 from ..selection import Selection, select
 from ..selection.stopping import SmallChange, SmallGradient
 from ..validation import as_inputs, as_targets, as_weights, plain
-from ._targets import center_and_scale, require_resolution
 
 _EVIDENCE = LaplaceEvidence()
 _STOP = (SmallGradient(), SmallChange(1e-6, patience=20))
-_OVER_JUMPS = lbfgs(window=5)  # eq. 37 jumps where the set of off-bound support vectors changes
+_OPTIMIZER = lbfgs(
+    window=5
+)  # tolerates the jumps of eq. 37 where the set of off-bound support vectors changes
+# The covariance of targets far from zero is dominated by their squared mean. Its rounding error acts like
+# noise, whose standard deviation should be well below that of the targets: at most this share of it.
+_LARGEST_NOISE, _LARGEST_NOISE_IN_SINGLE = 1e-3, 1e-2
 
 
 def default_beta(examples: int) -> float:
-    """The paper's choice of beta: the more examples, the fewer of them on curved pieces of the loss.
+    """The paper's choice of beta: the more examples, the fewer of them are on curved pieces of the loss.
 
-    0.3 below 2000 examples, 0.1 below 4000, 0.05 from there on (section V-C); 0.8 below 100, where few
-    examples would be left otherwise (its footnote 9).
+    It is 0.3 below 2000 examples, 0.1 below 4000, and 0.05 from 4000 on (section V-C); below 100 examples it
+    is 0.8, since few would be on curved pieces otherwise (footnote 9).
 
-    **Arguments:** `examples`, how many there are.
+    **Arguments:** `examples`, their number.
 
     **Returns:** a number between zero and one.
     """
@@ -55,19 +60,19 @@ def machine(
     The covariance is `kappa_0 exp(-1/2 sum_l kappa_l (x_l - x'_l)^2) + kappa_b` (eqs. 3 and 41) with
     `kappa = 1 / lengthscale^2`, the loss `SoftInsensitive`. In units of the standard deviation of the
     targets: `C = 1`, `epsilon = 0.05`, `kappa_b = 100`, and `kappa = 0.5` (footnote 12). The
-    amplitude `kappa_0` is frozen at the variance of the targets, with which C would be redundant
-    (footnote 5), and so is beta, by `default_beta`. `kappa_b` is at least the squared mean of the targets,
-    which need not be centered, unless they are so far from zero that rounding hides how they differ (a
-    warning tells). Standardize the inputs, as the paper does.
+    amplitude `kappa_0` is frozen at the variance of the targets, since it and C together are redundant
+    (footnote 5). Beta is frozen at `default_beta`. `kappa_b` is at least the squared mean of the targets,
+    so they need not be centered, unless they are so far from zero that rounding hides their differences,
+    which is an error. Standardize the inputs, as the paper does.
 
     **Arguments:**
 
     - `x`, `y`: inputs, one row for each example, and targets.
-    - `ard`: whether each input has a lengthscale of its own.
+    - `ard`: whether each input has its own lengthscale.
     - `beta`: of the loss, strictly between zero and one.
-    - `loss`: another regression loss, at its initial values; `Quadratic` gives Gaussian process regression,
-      whose amplitude is free. Its beta is frozen as well: if free, it may tend to one while C and epsilon
-      grow without bound, which is Gaussian noise in the limit.
+    - `loss`: another regression loss, with its initial parameters; `Quadratic` gives Gaussian process
+      regression, whose amplitude is free. A beta is frozen as well: if free, it may tend to one while C and
+      epsilon grow without bound, with Gaussian noise as the limit.
     - `weights`: one for each example, as for `jaxsvm.fit`.
 
     **Returns:** a `KernelMachine`.
@@ -78,14 +83,14 @@ def machine(
     center, scale = center_and_scale(targets, counts)
     require_resolution(center, scale, targets.dtype)
     lengthscale: Any = jnp.full(points.shape[1] if ard else (), np.sqrt(2.0))
-    # An offset of the size of the mean must be likely beforehand, or else the search explains targets far
-    # from zero as noise; beyond ten standard deviations the paper's start is too small for that.
+    # The prior must make an offset as large as the mean likely, or the search explains targets far from zero
+    # as noise. If the mean is beyond ten standard deviations, the paper's start is too small for that.
     kernel = RBF(lengthscale, scale**2) + Constant(max(100 * scale**2, center**2))
     if loss is not None:
         if not isinstance(loss, AbstractRegression):
             raise TypeError(f"`loss` must be a regression loss, not {type(loss).__name__}")
         if beta is not None:
-            raise ValueError("`beta` is of the default loss: set it in the `loss` itself")
+            raise ValueError("`beta` belongs to the default loss: set it in `loss` instead")
         model = KernelMachine(kernel, loss)
     else:
         beta = default_beta(round(counts.sum())) if beta is None else beta
@@ -96,21 +101,21 @@ def machine(
 
 
 def starts(model: KernelMachine, inputs: int) -> list[KernelMachine]:
-    """The starting points that the paper suggests: the model, and `10 C` or `kappa = 1/d` instead.
+    """The starting points that the paper suggests: the model, and variants with `10 C` or `kappa = 1/d`.
 
-    **Arguments:** `model`, made by `machine`; `inputs`, their number d.
+    **Arguments:** `model`, made by `machine`; `inputs`, the number d of inputs.
 
-    **Returns:** four models; two where the loss has no C, or where `1/d` is the model's own kappa.
+    **Returns:** four models; only two if the loss has no C, or if the kappa of the model is already `1/d`.
     """
     values = parameters(model)
-    found = [model]
+    models = [model]
     length = values["kernel.left.lengthscale"]
     wide = jnp.full(length.shape, np.sqrt(float(inputs)), length.dtype)
     if not np.allclose(wide, length):
-        found.append(replace(model, {"kernel.left.lengthscale": wide}))
+        models.append(replace(model, {"kernel.left.lengthscale": wide}))
     if "loss.C" in values:
-        found += [replace(other, {"loss.C": 10 * values["loss.C"]}) for other in found]
-    return found
+        models += [replace(start, {"loss.C": 10 * values["loss.C"]}) for start in models]
+    return models
 
 
 def adapt(
@@ -124,20 +129,19 @@ def adapt(
     restarts: int | None = None,
     **options: Any,
 ) -> Selection:
-    """Infer all hyperparameters of a regression by the evidence (eq. 37), from the paper's starts.
+    """Infer all hyperparameters of a regression by maximizing the evidence (eq. 37), from the paper's starts.
 
-    L-BFGS on `ln C, ln epsilon, ln kappa_b, ln kappa`; the end point with the highest evidence is the
-    selection's `model`. `selection.fit()` is the regression, `jaxsvm.laplace(selection.fit())` has its error
-    bars, `jaxsvm.laplace(selection.ensemble("criterion"))` those of a committee of all starts.
+    L-BFGS searches over `ln C, ln epsilon, ln kappa_b, ln kappa`; the end point with the highest evidence is
+    the `model` of the selection. `selection.fit()` is the regression, `jaxsvm.laplace(selection.fit())` has
+    its error bars, and `jaxsvm.laplace(selection.ensemble("criterion"))` those of a committee of all starts.
 
     **Arguments:**
 
     - `x`, `y`: inputs, one row for each example, and targets; standardize the inputs.
     - `ard`, `beta`, `loss`, `weights`: as in `machine`.
-    - `restarts`: how many of `starts` to take; by default all of them.
-    - `options`: as for `jaxsvm.select`; by default `optimizer=optimizers.lbfgs(window=5)`, which small jumps
-      do not stop, and
-      `stop=(stopping.SmallGradient(), stopping.SmallChange(1e-6, patience=20))`.
+    - `restarts`: the number of `starts` to use; by default all.
+    - `options`: as for `jaxsvm.select`; by default `optimizer=optimizers.lbfgs(window=5)`, which tolerates
+      small jumps, and `stop=(stopping.SmallGradient(), stopping.SmallChange(1e-6, patience=20))`.
 
     **Returns:** a `Selection`, whose criterion is minus the logarithm of the evidence.
 
@@ -153,6 +157,52 @@ def adapt(
     restarts = len(begin) if restarts is None else restarts
     if not (isinstance(restarts, int) and 1 <= restarts <= len(begin)):
         raise ValueError(f"`restarts` must be from 1 to {len(begin)}, but is {plain(restarts)!r}")
-    options = {"optimizer": _OVER_JUMPS, "stop": _STOP, **options}
+    options = {"optimizer": _OPTIMIZER, "stop": _STOP, **options}
     options = {"starts": stack(begin[:restarts]), "restarts": restarts, **options}
     return select(model, x, y, _EVIDENCE, weights=weights, **options)
+
+
+def center_and_scale(targets: Any, weights: Any) -> tuple[float, float]:
+    """Mean and standard deviation of targets; raise if all targets are the same.
+
+    **Arguments:** `targets`, one for each example; `weights`, how often each counts.
+
+    **Returns:** two numbers, computed in double precision.
+    """
+    values, counts = np.asarray(targets, np.float64), np.asarray(weights, np.float64)
+    center, scale = map(float, mean_and_deviation(values, counts))
+    if not np.isfinite(scale * scale):
+        raise ValueError("the targets are too large: their variance is not a finite number")
+    if scale == 0:
+        raise ValueError(
+            "all targets are the same, so there is no function to learn: at least two must differ"
+        )
+    if is_rounding(np.array(center), np.array(scale)):
+        raise ValueError(
+            f"the targets differ only by rounding errors, with a standard deviation of {scale:.3g} around "
+            f"{center:.6g}: subtract a constant before they are rounded"
+        )
+    return center, scale
+
+
+def require_resolution(center: float, scale: float, dtype: Any) -> None:
+    """Raise if targets are so far from zero, compared with their spread, that rounding errors hide the fit.
+
+    Raise also if the type cannot represent the variance of the targets.
+
+    **Arguments:** `center`, `scale`, their mean and standard deviation; `dtype`, their type.
+    """
+    variance, limits = scale * scale, np.finfo(dtype)
+    if not limits.tiny <= variance <= limits.max:
+        size = "small" if variance < 1 else "large"
+        raise ValueError(
+            f"the targets are too {size} for {np.dtype(dtype).name}, with a standard deviation of "
+            f"{scale:.3g}: change their unit so that it is about one"
+        )
+    noise = float(limits.eps) ** 0.5 * abs(center) / scale
+    if noise > (_LARGEST_NOISE if limits.eps < 1e-10 else _LARGEST_NOISE_IN_SINGLE):
+        raise ValueError(
+            f"the mean of the targets, {center:.4g}, is {abs(center) / scale:.3g} times their standard "
+            f"deviation, {scale:.4g}: rounding in {np.dtype(dtype).name} acts like noise of "
+            f"{100 * noise:.2g}% of it; center them (`y - y.mean()`) and add the mean to the predictions"
+        )

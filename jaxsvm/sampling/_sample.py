@@ -18,8 +18,7 @@ from ..approximations import (
     require_approximation,
     whiten,
 )
-from ..losses import AbstractLoss
-from ..posteriors import AbstractMixture, Components, Examples, Joint, same_for_all
+from ..posteriors import AbstractMachinePredictor, AbstractMixture, Components, Joint, same_for_all
 from ..runtime import Progress, filter_jit, jit
 from ..validation import as_points, check_count
 from ._chains import Averages, Chains, Traces, draw, kept_numbers, start_chains, warm_up
@@ -31,7 +30,7 @@ _PIECES, _SHORTEST_PIECE = 20, 50  # of a long run, between which the progress b
 _KEPT = 100  # about how many draws of each chain to keep for predictions, unless all are kept
 
 
-class Posterior(AbstractMixture):
+class Posterior(AbstractMixture, AbstractMachinePredictor):
     """Draws from the posterior of a kernel machine's latent function, by `jaxsvm.sample`.
 
     `b` are the kept draws in white coordinates, of shape (chains, kept, rank): the latent values at the
@@ -52,14 +51,6 @@ class Posterior(AbstractMixture):
     diagnostics: Diagnostics
     chains: Chains
     places: Int[Array, " kept"]
-
-    @property
-    def loss(self) -> AbstractLoss:
-        return self.model.loss
-
-    @property
-    def examples(self) -> Examples:
-        return Examples(self.x, self.y, self.weights)
 
     def decision(self, x: Any) -> Float[Array, " m"]:
         return self._features(x)[0] @ jnp.mean(self.means.b, axis=0)

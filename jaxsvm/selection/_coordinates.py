@@ -17,7 +17,7 @@ from .._parameters import (
     replace,
     split_frozen,
 )
-from ..criteria import FAR
+from ..criteria import PRUNED_LENGTHSCALE
 
 Ranges = Mapping[str, tuple[Any, Any]]
 
@@ -67,7 +67,7 @@ def hold_pruned(
 def _pruned(model):
     """Which entries of lengthscale vectors `criteria.prune` has switched off."""
     leaves, structure = jax.tree.flatten(model)
-    least = np.log(FAR / 2)  # the logarithm of `FAR` is rounded
+    least = np.log(PRUNED_LENGTHSCALE / 2)  # its logarithm is rounded
     marks = [
         leaf >= least if leaf.ndim == 1 and is_positive(model, name) else jnp.zeros_like(leaf, bool)
         for name, leaf in zip(free_parameters(model), leaves, strict=True)

@@ -10,10 +10,8 @@ from jax.flatten_util import ravel_pytree
 import jaxsvm as jsvm
 from jaxsvm import RESULTS, kernels, losses
 from jaxsvm._fit import fit_gram
-from jaxsvm.criteria._bounds import JaakkolaHaussler, SupportVectorCount
-from jaxsvm.criteria._gacv import GACV
-from jaxsvm.criteria._radius import RadiusMargin, enclosing_ball
-from jaxsvm.criteria._span import Span
+from jaxsvm.criteria import GACV, JaakkolaHaussler, RadiusMargin, Span, SupportVectorCount
+from jaxsvm.criteria._radius import enclosing_ball
 from jaxsvm.gram import DenseGram, exact_gram
 
 N = 40

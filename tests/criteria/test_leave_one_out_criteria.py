@@ -10,12 +10,16 @@ from jax.flatten_util import ravel_pytree
 import jaxsvm as jsvm
 from jaxsvm import kernels, losses
 from jaxsvm._fit import fit_gram
-from jaxsvm.criteria import PRESS, scores
-from jaxsvm.criteria._bounds import JaakkolaHaussler
-from jaxsvm.criteria._cross_validation import CrossValidation
-from jaxsvm.criteria._leave_one_out import LeaveOneOut
-from jaxsvm.criteria._linear_response import LinearResponse, linear_response
-from jaxsvm.criteria._span import Span
+from jaxsvm.criteria import (
+    PRESS,
+    CrossValidation,
+    JaakkolaHaussler,
+    LeaveOneOut,
+    LinearResponse,
+    Span,
+    linear_response,
+    scores,
+)
 from jaxsvm.gram import DenseGram, exact_gram
 from jaxsvm.solvers import Start
 
@@ -39,7 +43,7 @@ def machine(loss, offset=False):
 
 
 def probe(y, f):
-    """A score that tells apart what happened to each example."""
+    """A score with a different value for each example."""
     return jnp.sin(2 * f + jnp.asarray(PROBE, f.dtype))
 
 
@@ -162,7 +166,7 @@ def test_span(offset):
 
 
 def test_smoothed_span_is_continuous_where_a_support_vector_is_lost():
-    """Eq. 12 jumps there and its smoothed form must not: look at the steps along a fine path."""
+    """Eq. 12 jumps there, but its smoothed form must not: check the steps along a fine path."""
     vector, unravel = ravel_pytree(machine(losses.SquaredHinge))
     path = jnp.linspace(0, 1.0, 201)[:, None] + vector[None, :]
 
@@ -286,7 +290,7 @@ def test_gradients_by_retraining(loss, offset):
 
 
 def test_second_derivatives():
-    """Those of the criteria with rules of their own; a fit's are tested with it."""
+    """Second derivatives of criteria that have their own rules; those of a fit are tested elsewhere."""
     fitted = jsvm.fit(machine(losses.SquaredHinge, True), X, Y)
     change = jnp.asarray(0.1 * GRAM * np.outer(PROBE, PROBE))
 
@@ -375,7 +379,7 @@ def test_errors():
             Span(**arguments)
     with pytest.raises(ValueError, match="batch_size"):
         LeaveOneOut(batch_size=0)
-    with pytest.raises(ValueError, match="two examples at least"):
+    with pytest.raises(ValueError, match="at least two examples"):
         LeaveOneOut("squared")(regression, X[:1], TARGETS[:1])
     lonely = np.where(np.arange(N) == 3, 1.0, -1.0)
     with pytest.raises(ValueError, match="one class has a single example"):
@@ -386,13 +390,13 @@ def test_errors():
         CrossValidation(assignment=np.zeros(N, int))
     with pytest.raises(ValueError, match="vector of integers"):
         CrossValidation(assignment=np.linspace(0, 1, N))
-    with pytest.raises(ValueError, match="give one of them"):
+    with pytest.raises(ValueError, match="pass only one of them"):
         CrossValidation(assignment=np.arange(N) % 3, key=jax.random.key(0))
     with pytest.raises(ValueError, match="41 folds for only 40 examples"):
         CrossValidation(41)(squared, X, Y)
-    with pytest.raises(ValueError, match=r"label \+1 would be in one fold"):
+    with pytest.raises(ValueError, match=r"label \+1 are in one fold"):
         CrossValidation(3)(squared, X, lonely)
-    with pytest.raises(ValueError, match=r"label -1 would be in one fold"):
+    with pytest.raises(ValueError, match=r"label -1 are in one fold"):
         CrossValidation(assignment=(Y > 0) * np.arange(1, N + 1))(squared, X, Y)
     with pytest.raises(ValueError, match="has 12 entries"):
         CrossValidation(assignment=np.arange(12) % 3)(squared, X, Y)

@@ -8,8 +8,7 @@ from grid import check_gradient
 
 import jaxsvm as jsvm
 from jaxsvm import criteria, kernels, losses
-from jaxsvm.criteria import PRESS, Regularized, priors
-from jaxsvm.criteria._base import AbstractCriterion, evaluation
+from jaxsvm.criteria import PRESS, AbstractCriterion, Regularized, evaluation, priors
 
 EXAMPLES = 24
 LENGTHSCALES = (0.8, 1.6, 2.5)
@@ -37,7 +36,7 @@ def bordered(gram, C, offset):
 
 
 def literal_residuals(gram, y, C, offset):
-    """Solve the machine anew without each example."""
+    """Solve the machine again without each example."""
     n = len(y)
     residuals = []
     for i in range(n):
@@ -117,7 +116,7 @@ def test_gradient_by_differences(data, offset):
 
 
 def test_forward_mode_and_a_large_matrix():
-    """Beyond one block the inverse goes by halves; forward and reverse derivatives agree."""
+    """Beyond one block the inverse is recursive; forward and reverse derivatives agree."""
     x, y = jsvm.datasets.twonorm(300, key=jax.random.key(0))
     model = jsvm.KernelMachine(kernels.RBF(4.0), losses.LeastSquares(2.0), offset=True)
     gram = np.asarray(model.kernel.gram(x))
@@ -280,7 +279,7 @@ class Constant(AbstractCriterion):
 @pytest.mark.parametrize("value", [0.0, -2.0])
 def test_what_is_not_positive_needs_a_weight(data, value):
     constant = Regularized(Constant(value), priors.Gaussian())
-    with pytest.raises(jsvm.FitError, match=r"zero or negative.*Give `zeta=`"):
+    with pytest.raises(jsvm.FitError, match=r"zero or negative.*Set `zeta=`"):
         constant(machine(), *data)
     assert np.isnan(constant(machine(), *data, throw=False))
     weighted = Regularized(Constant(value), priors.Gaussian(), zeta=2.0, xi=1.0)
@@ -306,9 +305,7 @@ def test_bad_input(data):
         Regularized(PRESS(), 3.0)
     with pytest.raises(ValueError, match=r"priors.Laplace"):
         criteria.prune(regularized(priors.Gaussian()), machine(), *data)
-    with pytest.raises(
-        ValueError, match=r"`kernel` stands for several: kernel.lengthscale, kernel"
-    ):
+    with pytest.raises(ValueError, match=r"`kernel` matches several: kernel.lengthscale, kernel"):
         several = Regularized(PRESS(), priors.Laplace(), "kernel", priors.relevance)
         criteria.prune(several, machine(), *data)
     with pytest.raises(ValueError, match=r"negative log likelihood.*zeta=1"):

@@ -25,7 +25,7 @@ LIKELIHOODS = {
     "logistic": (losses.Logistic(), lambda z: -np.logaddexp(0, -z)),
 }
 EVIDENCE = gp.ExpectationPropagation()
-LEFT_OUT = gp.ExpectationPropagationLeftOut("log")
+LEFT_OUT = gp.ExpectationPropagationLeaveOneOut("log")
 
 
 def of_few(loss, x, labels):
@@ -118,7 +118,7 @@ def test_one_example_is_exact(name):
 
 @pytest.mark.parametrize("labels", [(1.0, 1.0), (1.0, -1.0)])
 def test_two_examples_are_nearly_exact(name, labels):
-    """Within 0.012 nats, 0.4 % of a standard deviation and 3 % of its size, at a correlation of 0.84."""
+    """At a correlation of 0.84: evidence within 0.012 nats, means 0.4 % of a deviation, widths 3 %."""
     loss, log_likelihood = LIKELIHOODS[name]
     fit = of_few(loss, PAIR, labels)
     gram = rbf(PAIR, 1.1, 2.5, 0.4)
@@ -192,7 +192,7 @@ def test_probabilities(fits, name):
 
 
 def test_cavities_are_nearly_what_retraining_predicts(fits):
-    """Probabilities within 0.03, their mean logarithm 2 %; an example of weight zero is not learnt from."""
+    """Probabilities within 0.03, their mean logarithm 2 %; an example of weight zero has no influence."""
     fit = fits["probit"]
     means, logs = np.zeros(len(Y)), np.zeros(len(Y))
     for i in range(len(Y)):
@@ -201,13 +201,13 @@ def test_cavities_are_nearly_what_retraining_predicts(fits):
         means[i], logs[i] = exact.mean[i], exact.log_probability[i]
         assert abs(np.exp(fit.left_out.log_probability[i]) - np.exp(logs[i])) < 0.03
         assert abs(fit.left_out.mean[i] - means[i]) < 0.1 * np.sqrt(exact.variance[i])
-    errors = gp.ExpectationPropagationLeftOut().score(Y, fit.left_out)
+    errors = gp.ExpectationPropagationLeaveOneOut().score_each(Y, fit.left_out)
     np.testing.assert_array_equal(errors, Y * means < 0)
     np.testing.assert_allclose(np.mean(fit.left_out.log_probability), np.mean(logs), rtol=0.02)
 
 
 def test_the_criterion_of_leaving_out_and_its_gradient(fits):
-    """Through the sites, in reverse."""
+    """The reverse-mode gradient, which passes through the sites."""
     flat, unravel = jax.flatten_util.ravel_pytree(fits["probit"].model)
     both = jax.jit(jax.value_and_grad(lambda flat: LEFT_OUT(unravel(flat), X, Y, throw=False)))
     value, gradient = both(flat)
@@ -225,7 +225,7 @@ def test_gradients_of_the_evidence():
 
 
 def test_the_tolerance_of_the_evidence(fits):
-    """It says where the search for sites ends; the value, which is stationary there, hardly changes."""
+    """The tolerance decides when the sites are good enough; the value is stationary, so it hardly changes."""
     model, weights = fits["probit"].model, jnp.ones(12)
     rough = jax.jit(gp.ExpectationPropagation(tolerance=1e-3).evaluate)(model, X, Y, weights)
     early = gp.expectation_propagation(model, X, Y, tolerance=1e-3)
@@ -279,7 +279,7 @@ def test_selection_by_the_evidence(fits):
     ("criterion", "posterior"),
     [
         (LEFT_OUT, gp.expectation_propagation),
-        (gp.LaplaceLeftOut("log"), gp.laplace),
+        (gp.LaplaceLeaveOneOut("log"), gp.laplace),
     ],
 )
 def test_selection_by_leaving_out(fits, criterion, posterior):
@@ -296,10 +296,12 @@ def test_warm_starts_end_where_cold_ones_do(fits):
     again = gp.expectation_propagation(fit.model, X, Y, init=fit)
     assert again.iterations == 0
     np.testing.assert_allclose(again.mean, fit.mean)
-    with pytest.raises(TypeError, match=r"`ExpectationPropagationFit`.* not a Sites"):
+    with pytest.raises(TypeError, match=r"of `gp.expectation_propagation`.* not a Sites"):
         gp.expectation_propagation(fit.model, X, Y, init=fit.sites)
-    with pytest.raises(TypeError, match=r"`MeanFieldFit`.* not a ExpectationPropagationFit"):
+    with pytest.raises(TypeError, match=r"`gp.mean_field`.* not a posterior of `gp.expec"):
         gp.mean_field(fit.model, X, Y, init=fit)
+    with pytest.raises(TypeError, match=r"not a ClassifierPosterior without sites"):
+        gp.expectation_propagation(fit.model, X, Y, init=gp.mean_field(fit.model, X, Y))
     with pytest.raises(ValueError, match="same examples"):
         gp.expectation_propagation(fit.model, X[:6], Y[:6], init=fit)
 
@@ -326,7 +328,7 @@ def test_bad_input(fits):
     with pytest.raises(ValueError, match=r"FlipNoise.*mean_field"):
         LEFT_OUT(machine(losses.FlipNoise()), X, Y)
     with pytest.raises(ValueError, match="score"):
-        gp.ExpectationPropagationLeftOut("squared")
+        gp.ExpectationPropagationLeaveOneOut("squared")
     with pytest.raises(ValueError, match="Constant"):
         EVIDENCE(jsvm.KernelMachine(kernels.RBF(), losses.Probit(), offset=True), X, Y)
     with pytest.raises(ValueError, match="both classes"):

@@ -38,7 +38,7 @@ def test_the_evidence_and_its_gradient_are_those_of_scikit_learn(theirs):
 
 
 def test_probabilities_are_those_of_scikit_learn(theirs):
-    """It approximates the average over the Gaussian by five error functions, good to about 1e-4."""
+    """scikit-learn averages over the Gaussian with five error functions, accurate to about 1e-4."""
     posterior = gp.laplace(machine(losses.Logistic()), X, Y)
     expected = theirs.predict_proba(NEW)[:, 1]
     assert expected.min() < 0.2 and expected.max() > 0.6
@@ -109,10 +109,10 @@ def test_leave_one_out_and_its_gradient():
     assert np.max(np.abs(near.mean - means) / np.sqrt(variances)) < 0.11
     exact = ndtr(Y * means / np.sqrt(0.5 + variances))
     np.testing.assert_allclose(np.exp(near.log_probability), exact, atol=0.01)
-    errors = gp.LaplaceLeftOut().score(jnp.asarray(Y), near)
+    errors = gp.LaplaceLeaveOneOut().score_each(jnp.asarray(Y), near)
     np.testing.assert_array_equal(errors, Y * means < 0)
 
-    criterion = gp.LaplaceLeftOut("log")
+    criterion = gp.LaplaceLeaveOneOut("log")
     flat, unravel = jax.flatten_util.ravel_pytree(model)
     both = jax.jit(jax.value_and_grad(lambda flat: criterion(unravel(flat), X, Y, throw=False)))
     value, gradient = both(flat)
@@ -130,18 +130,18 @@ GRADIENTS = {
     ),
     "logistic": (
         losses.Logistic(1.3),
-        [gp.LaplaceLeftOut("log"), gp.ExpectationPropagationLeftOut("log")],
+        [gp.LaplaceLeaveOneOut("log"), gp.ExpectationPropagationLeaveOneOut("log")],
     ),
     "flips": (
         losses.FlipNoise(0.08, 0.4),
-        [gp.Laplace(), gp.LaplaceLeftOut("log"), gp.NaiveMeanField("probability")],
+        [gp.Laplace(), gp.LaplaceLeaveOneOut("log"), gp.NaiveMeanField("probability")],
     ),
 }
 
 
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients_of_criteria(name):
-    """Of each likelihood those that can treat it, in one function, against central differences."""
+    """All methods that can treat a likelihood, in one function, against central differences."""
     loss, some = GRADIENTS[name]
     flat, unravel = jax.flatten_util.ravel_pytree(machine(loss))
     x, y = X[:10], Y[:10]
@@ -202,7 +202,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match=r"Laplace's approximation needs.*has the loss Hinge"):
         gp.Laplace()(machine(losses.Hinge()), X, Y)
     with pytest.raises(ValueError, match="has the loss Hinge"):
-        gp.LaplaceLeftOut()(machine(losses.Hinge()), X, Y)
+        gp.LaplaceLeaveOneOut()(machine(losses.Hinge()), X, Y)
     with pytest.raises(ValueError, match="has the loss Huber"):
         gp.laplace(machine(losses.Huber()), X, X[:, 0])
     with pytest.raises(ValueError, match="Constant"):

@@ -132,7 +132,7 @@ def test_leave_one_out_is_that_of_the_paper(fits, name):
     inverse = np.linalg.inv(np.diag(omega) + noisy)
     expected = f - (1 / np.diag(inverse) - omega) * Y * alpha
     np.testing.assert_allclose(fit.left_out.mean, expected, rtol=1e-8, atol=1e-10)
-    np.testing.assert_array_equal(gp.NaiveMeanField().score(Y, fit.left_out), Y * expected < 0)
+    np.testing.assert_array_equal(gp.NaiveMeanField().score_each(Y, fit.left_out), Y * expected < 0)
 
 
 @pytest.mark.parametrize("name", FLIP_RATES)
@@ -160,7 +160,7 @@ def test_leave_one_out_on_wisconsin_is_within_one_example_of_retraining():
         weights = np.where(np.arange(len(y)) == i, 0.0, 1.0)
         rest = gp.mean_field(model, x, y, weights=weights, init=fit).left_out
         wrong += int(y[i] * rest.mean[i] < 0)
-    estimate = int(np.sum(gp.NaiveMeanField().score(y, fit.left_out)))
+    estimate = int(np.sum(gp.NaiveMeanField().score_each(y, fit.left_out)))
     assert wrong > 3 and abs(estimate - wrong) <= 1
 
 
@@ -223,9 +223,9 @@ def test_scores(fits):
     z = Y * np.asarray(mean) / np.sqrt(0.3 + np.asarray(variance))
     likely = 0.05 + 0.9 * norm.cdf(z)
     np.testing.assert_allclose(log_probability, np.log(likely), rtol=1e-7)
-    found = gp.NaiveMeanField("probability").score(Y, fits["flips"].left_out)
+    found = gp.NaiveMeanField("probability").score_each(Y, fits["flips"].left_out)
     np.testing.assert_allclose(found, 1 - likely, rtol=1e-7)
-    hinge = gp.NaiveMeanField(criteria.scores.hinge).score(Y, fits["flips"].left_out)
+    hinge = gp.NaiveMeanField(criteria.scores.hinge).score_each(Y, fits["flips"].left_out)
     np.testing.assert_allclose(hinge, np.maximum(1 - Y * np.asarray(mean), 0), rtol=1e-7)
 
 
@@ -285,7 +285,7 @@ def test_bad_input(fits):
     with pytest.raises(ValueError, match="same examples"):
         gp.mean_field(model, X, Y, init=np.zeros(3))
     with pytest.raises(
-        TypeError, match=r"`init` must be an earlier `MeanFieldFit`.* not a KernelMachine"
+        TypeError, match=r"an earlier posterior of `gp.mean_field`.* not a KernelMachine"
     ):
         gp.mean_field(model, X, Y, init=model)
     for wrong in (10.0, 1.0, -1e-3, np.nan):  # a start at zero violates the equations by one

@@ -129,6 +129,19 @@ def test_squared_spans(gram, array, close, has_offset):
     close(gram.squared_spans(array(diagonal), jnp.asarray(FREE), has_offset), np.array(expected))
 
 
+@pytest.mark.parametrize("definite", [True, False])
+def test_posteriors(gram, array, close, definite):
+    """Measurements of all examples, some without information; then some of negative precision."""
+    precision = np.where(FREE, 0.0 if definite else -0.1, POSITIVE)
+    covariance = np.linalg.inv(np.linalg.inv(K) + np.diag(precision))
+    assert np.linalg.eigvalsh(covariance).min() > 0
+    mean, variance = gram.posterior_marginals(array(VECTOR), array(precision), definite)
+    close(mean, covariance @ VECTOR)
+    close(variance, np.diag(covariance))
+    expected = np.diag(precision) - precision[:, None] * covariance * precision
+    close(gram.response(array(precision), definite), expected)
+
+
 def test_checks(gram, array):
     assert gram.is_finite() and gram.is_covariance()
     assert not DenseGram(gram.dense().at[3, 4].set(jnp.nan)).is_finite()
@@ -157,6 +170,14 @@ OPERATIONS = {
     "solve and inverse diagonal": lambda g: jnp.concatenate(
         g.solve_and_inverse_diagonal(jnp.asarray(POSITIVE), jnp.asarray(VECTOR), True)
     ),
+    "posterior marginals": lambda g: jnp.concatenate(
+        g.posterior_marginals(jnp.asarray(VECTOR), jnp.where(FREE, 0.0, POSITIVE))
+    ),
+    "general posterior marginals": lambda g: jnp.concatenate(
+        g.posterior_marginals(jnp.asarray(VECTOR), jnp.where(FREE, -0.1, POSITIVE), definite=False)
+    ),
+    "response": lambda g: g.response(jnp.where(FREE, 0.0, POSITIVE)),
+    "general response": lambda g: g.response(jnp.where(FREE, -0.1, POSITIVE), definite=False),
     "squared spans": lambda g: g.squared_spans(jnp.where(FREE, 0.1, 0.0), jnp.asarray(FREE), True),
 }
 

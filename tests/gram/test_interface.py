@@ -1,4 +1,4 @@
-"""Solvers and criteria see nothing but the interface: another representation of the same matrix will do."""
+"""Solvers, criteria and Gaussian processes use only the interface, so another representation works too."""
 
 import equinox as eqx
 import jax
@@ -8,7 +8,7 @@ import pytest
 from jaxtyping import Array, Float
 
 import jaxsvm as jsvm
-from jaxsvm import criteria, losses
+from jaxsvm import criteria, gp, losses
 from jaxsvm._fit import fit_gram
 from jaxsvm.gram import AbstractGram, DenseGram
 
@@ -75,6 +75,23 @@ class Factored(AbstractGram):
         matrix = scale[:, None] * self.dense() * scale[None, :] + jnp.diag(diagonal)
         return jnp.diag(jnp.linalg.inv(matrix))
 
+    def posterior_marginals(self, shift, precision, definite=True):
+        covariance = self._covariance(precision)
+        return covariance @ shift, jnp.diag(covariance)
+
+    def response(self, precision, definite=True):
+        return (
+            jnp.diag(precision)
+            - precision[:, None] * self._covariance(precision) * precision[None, :]
+        )
+
+    def _covariance(self, precision):
+        # (K^-1 + P)^-1 by Woodbury's formula, which never inverts K
+        ridge = 1 + precision * self.own
+        spread = self.factor / ridge[:, None]
+        inner = jnp.eye(RANK) + self.factor.T @ (precision[:, None] * spread)
+        return jnp.diag(self.own / ridge) + spread @ jnp.linalg.solve(inner, spread.T)
+
     def is_finite(self):
         return jnp.all(jnp.isfinite(self.factor))
 
@@ -126,3 +143,36 @@ def test_another_representation_gives_the_same_fit_score_and_gradient(name):
     np.testing.assert_array_equal(fitted.group, reference.group)
     np.testing.assert_allclose(value, expected, rtol=1e-8)
     np.testing.assert_allclose(gradient, slopes, rtol=1e-6, atol=1e-7)
+
+
+CLASSIFIERS = {
+    "mean field": (losses.Probit(0.3), gp.NaiveMeanField("log")),
+    "mean field, flips": (losses.FlipNoise(0.05, 0.3), gp.NaiveMeanField("log")),
+    "laplace": (losses.Logistic(1.5), gp.LaplaceLeaveOneOut("log")),
+    "EP": (losses.Probit(0.3), gp.ExpectationPropagationLeaveOneOut("log")),
+}
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_another_representation_gives_the_same_classifier(name):
+    loss, criterion = CLASSIFIERS[name]
+    model = jsvm.KernelMachine(jsvm.kernels.RBF(1.0), loss)
+
+    @eqx.filter_jit
+    def everything(make):
+        def score(factor):
+            gram = make(factor, jnp.full(N, 0.4))
+            predicted, result, _ = criterion.predictions(model, gram, X, LABELS, jnp.ones(N), None)
+            return jnp.mean(criterion.score_each(LABELS, predicted)), (predicted, result)
+
+        return jax.value_and_grad(score, has_aux=True)(FACTOR)
+
+    (value, (predicted, result)), gradient = everything(Factored)
+    (expected, (reference, code)), slopes = everything(
+        lambda factor, own: DenseGram(Factored(factor, own).dense())
+    )
+    assert result == code and jsvm.RESULTS(int(code)).is_success
+    np.testing.assert_allclose(predicted.mean, reference.mean, atol=1e-8)
+    np.testing.assert_allclose(predicted.variance, reference.variance, rtol=1e-7)
+    np.testing.assert_allclose(value, expected, rtol=1e-8)
+    np.testing.assert_allclose(gradient, slopes, rtol=1e-6, atol=1e-8)

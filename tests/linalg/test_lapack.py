@@ -119,7 +119,7 @@ TARGETS = jnp.sin(X[:, 0])
 
 @pytest.mark.parametrize("name", grid.CRITERIA)
 def test_batches_of_criteria_and_their_gradients(name):
-    """Three or more such calls at once wait for each other for ever on a machine with two cores."""
+    """Three or more such calls at once would deadlock on a machine with two cores."""
     criterion, loss = grid.CRITERIA[name]
     model = jsvm.KernelMachine(kernels.RBF(lengthscale=jnp.ones(2)), loss)
     models = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf + 0.1]), model)

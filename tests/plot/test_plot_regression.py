@@ -262,7 +262,7 @@ def test_plots_say_what_is_wrong(function, posterior, classifier):
         TypeError, match=r"the result of `jaxsvm.laplace` or `jaxsvm.sample`, not a F"
     ):
         function(posterior.fit, NEW_X, NEW_Y)
-    with pytest.raises(ValueError, match=r"Logistic is no model of noise.*regression loss"):
+    with pytest.raises(ValueError, match=r"Logistic is not a noise model.*regression loss"):
         function(classifier, NEW_X, NEW_Y)
     with pytest.raises(ValueError, match="`x` has 40 rows, but `y` has 39 entries"):
         function(posterior, NEW_X, NEW_Y[1:])

@@ -1,4 +1,4 @@
-"""One contract for all that predicts, against posteriors written out in NumPy."""
+"""The interface of all predictors, against posteriors written out in NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -56,7 +56,7 @@ def fits(kind):
 
 
 def sampled(fit):
-    """Draws made up: only what is predicted from them matters."""
+    """Invented draws: only the predictions from them matter."""
     whitening = jax.jit(whiten)(fit.model.kernel, fit.x, Subspace(None, 8))
     b = jnp.asarray(B)
     means = Averages(jnp.mean(b, axis=1), None, None)
@@ -342,9 +342,7 @@ def test_errors_are_the_same_for_all(known, kind, name):
             posterior.interval(NEW, 1.0)
         return
     for ask in (posterior.target, posterior.interval, lambda x: posterior.cumulative(x, TARGETS)):
-        with pytest.raises(
-            ValueError, match=r"no model of noise.*for labels ask for `probability`"
-        ):
+        with pytest.raises(ValueError, match=r"not a noise model.*for labels use `probability`"):
             ask(NEW)
     with pytest.raises(ValueError, match='`rule` must be "normalized" or "average"'):
         posterior.probability(NEW, "mean")

@@ -251,5 +251,5 @@ def test_posterior_says_what_is_wrong():
     with pytest.raises(ValueError, match="fitted on 2 inputs, but `x` has 1"):
         laplace(fit).latent(NEW[:, :1])
     squared = dataclasses.replace(fit, model=machine(losses.SquaredHinge()))
-    with pytest.raises(ValueError, match="leave out `kwok=`"):
-        laplace(squared, criteria.LaplaceEvidence(kwok=4.0))
+    with pytest.raises(ValueError, match="leave out `hinge_steepness=`"):
+        laplace(squared, criteria.LaplaceEvidence(hinge_steepness=4.0))

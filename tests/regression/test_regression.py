@@ -111,7 +111,7 @@ def test_cumulative_noise_against_quadrature(loss):
 
 
 class Given(AbstractMixture):
-    """A distribution of latent values that is simply told."""
+    """A posterior whose latent values are given."""
 
     parts: Components
 
@@ -305,7 +305,7 @@ def test_bad_input():
         regression.machine(x[:1], y[:1])
     with pytest.raises(ValueError, match="beta"):
         regression.machine(x, y, beta=1.5)
-    with pytest.raises(ValueError, match="`beta` is of the default loss"):
+    with pytest.raises(ValueError, match="`beta` belongs to the default loss"):
         regression.machine(x, y, beta=0.5, loss=losses.Quadratic())
     with pytest.raises(TypeError, match="regression loss"):
         regression.machine(x, y, loss=losses.Hinge())
@@ -313,7 +313,7 @@ def test_bad_input():
         regression.adapt(x, y, restarts=5)
     given = given_by(same_for_all(losses.Hinge(), 1), jnp.zeros((1, 1)), None, jnp.ones(1))
     for ask in (given.target, given.interval):
-        with pytest.raises(ValueError, match="no model of noise"):
+        with pytest.raises(ValueError, match="not a noise model"):
             ask(x)
 
 

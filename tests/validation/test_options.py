@@ -56,7 +56,7 @@ NUMBERS = {
     optimizers.adaptive_rates: ["first_move", "max_move", "grow", "shrink", "decline", "rise", "turn"],
     optimizers.GreedyWalk: ["step", "factor", "step_tolerance"],
     criteria.Span: ["c1", "eta"],
-    criteria.LaplaceEvidence: ["smoothing", "kwok"],
+    criteria.LaplaceEvidence: ["smoothing", "hinge_steepness"],
     select: ["starts", "seconds"],
     ascend: ["starts", "seconds"],
     stopping.SmallGradient: ["tolerance"],

@@ -79,7 +79,7 @@ def test_kwok_by_differences_of_his_smooth_hinge(data):
     z = np.asarray(fit.y * fit.latent)
     second = (smooth_hinge(z + step) - 2 * smooth_hinge(z) + smooth_hinge(z - step)) / step**2
     expected = literal_laplace(fit, 1.4 * second)
-    value = LaplaceEvidence(kwok=4.0)(fit.model, *data)
+    value = LaplaceEvidence(hinge_steepness=4.0)(fit.model, *data)
     np.testing.assert_allclose(value, expected, rtol=1e-6)
 
 
@@ -122,7 +122,7 @@ def test_gradients(data, loss):
 
 
 def test_gradient_with_kwoks_smoothing(data):
-    criterion = LaplaceEvidence(kwok=4.0)
+    criterion = LaplaceEvidence(hinge_steepness=4.0)
     model = machine(losses.Hinge(1.4))
     check_gradient(lambda m, x, y: criterion(m, x, y, throw=False), model, *data)
 
@@ -140,7 +140,7 @@ def test_bad_input(data):
         free = jsvm.KernelMachine(kernels.RBF(), losses.Hinge(), offset=True)
         LaplaceEvidence()(free, *data)
     with pytest.raises(ValueError, match="needs the loss Hinge"):
-        LaplaceEvidence(kwok=1.0)(machine(losses.Logistic()), *data)
+        LaplaceEvidence(hinge_steepness=1.0)(machine(losses.Logistic()), *data)
     with pytest.raises(ValueError, match="smoothing"):
         LaplaceEvidence(smoothing=-1.0)
     with pytest.raises(TypeError, match="KernelMachine"):

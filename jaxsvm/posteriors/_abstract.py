@@ -1,16 +1,17 @@
-"""The one interface of all posteriors."""
+"""The interface of all posteriors: in general, of one Gaussian process, and of a mixture."""
 
 import abc
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._parameters import unfreeze
 from .._predictor import AbstractPredictor, as_predictions
-from ..runtime import is_traced
+from ..runtime import is_traced, jit
 from ..validation import as_targets, check_count
-from ._components import Components, Joint, draw
+from ._components import Components, Joint, draw, same_for_all
 from ._probability import check_rule, mixture_probability
 from ._targets import (
     cumulatives,
@@ -23,10 +24,10 @@ from ._targets import (
 
 
 class AbstractPosterior(AbstractPredictor):
-    """Anything that knows the distribution of the latent function at new points.
+    """Anything that has the distribution of the latent function at new points.
 
-    A posterior has three primitives, from which all predictions follow: `decision`, the mean; `components`,
-    the latent value of each point by itself; and `joint`, those of all points together.
+    All predictions follow from three methods: `decision`, the mean; `components`, the distribution of the
+    latent value at each point; and `joint`, that of the latent values at all points together.
     """
 
     @abc.abstractmethod
@@ -60,7 +61,7 @@ class AbstractPosterior(AbstractPredictor):
     def probability(self, x: Any, rule: str = "normalized") -> Float[Array, " m"]:
         """`P(y = +1)` of new points.
 
-        With `<.>` the average over latent values and `Q(y | f) = exp(-L(y, f))`; probabilities of several
+        Here `<.>` is the average over latent values and `Q(y | f) = exp(-L(y, f))`. Probabilities of several
         machines are averaged.
 
         **Arguments:**
@@ -75,7 +76,7 @@ class AbstractPosterior(AbstractPredictor):
         return mixture_probability(self.components(x), rule)
 
     def target(self, x: Any) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
-        """Mean and standard deviation of new targets: of the latent function plus the noise.
+        """Mean and standard deviation of new targets, which are the latent function plus noise.
 
         The variances add up: `sigma_t^2 + sigma_n^2`, with sigma_n^2 the loss's `noise_variance`
         [CKO04, below eq. 44].
@@ -91,10 +92,10 @@ class AbstractPosterior(AbstractPredictor):
     def interval(
         self, x: Any, level: float = 0.95
     ) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
-        """The interval that holds a new target with a given probability, and as much on either side.
+        """The central interval that contains a new target with a given probability.
 
-        By the quantiles of latent value plus noise, which for a loss with linear pieces has longer tails
-        than a Gaussian of the same variance; not differentiable.
+        Its ends are quantiles of the latent value plus noise, which for a loss with linear pieces has longer
+        tails than a Gaussian of the same variance. They are not differentiable.
 
         **Arguments:** `x`, a matrix with one row for each point; `level`, the probability.
 
@@ -108,9 +109,9 @@ class AbstractPosterior(AbstractPredictor):
         return low, high
 
     def cumulative(self, x: Any, y: Any) -> Float[Array, " m"]:
-        """The predictive probability that a new target is at most so large.
+        """The predictive probability that a new target is at most `y`.
 
-        Of targets that follow the prediction it is uniform between zero and one.
+        If targets follow the prediction, it is uniform between zero and one.
 
         **Arguments:** `x`, a matrix with one row for each point; `y`, one target for each.
 
@@ -123,7 +124,7 @@ class AbstractPosterior(AbstractPredictor):
     def log_density(self, x: Any, y: Any) -> Float[Array, " m"]:
         """The logarithm of the predictive density of new targets, or of the probability of new labels.
 
-        The larger, the better they were foreseen. The probability of a label is that of `probability`.
+        The larger, the better the prediction. The probability of a label is that of `probability`.
 
         **Arguments:** `x`, a matrix with one row for each point; `y`, one target or label for each.
 
@@ -136,15 +137,15 @@ class AbstractPosterior(AbstractPredictor):
         if not self.loss.is_classifier:
             return log_densities(parts, targets)
         # P(-1) at f is P(+1) at -f, which keeps its digits where it is small
-        turned = parts._replace(means=parts.means * targets[None, None, :])
-        return jnp.log(mixture_probability(turned))
+        mirrored = parts._replace(means=parts.means * targets[None, None, :])
+        return jnp.log(mixture_probability(mirrored))
 
     def sample(self, x: Any, draws: int, *, key: Any) -> Float[Array, "draws m"]:
         """Independent draws of the latent function at new points, without noise; not differentiable.
 
-        Each draw is one function at all points, so values of points near each other vary together.
+        Each draw is one function at all points, so values at nearby points vary together.
 
-        **Arguments:** `x`, a matrix with one row for each point; `draws`, how many; `key`, a PRNG key.
+        **Arguments:** `x`, a matrix with one row for each point; `draws`, their number; `key`, a PRNG key.
 
         **Returns:** one row for each draw, with one column for each point.
         """
@@ -152,19 +153,66 @@ class AbstractPosterior(AbstractPredictor):
         return draw(self.joint(x), int(draws), key)
 
 
-class AbstractMixture(AbstractPosterior):
-    """A posterior of several Gaussians or draws, whose more probable label is not the sign of its mean."""
+class LeaveOneOutPredictions(NamedTuple):
+    """The prediction of each example from all other examples.
 
-    def predict(self, x: Any) -> Float[Array, " m"]:
-        """The more probable labels -1 and +1 of new points, or for a regression loss their mean targets.
+    `mean` and `variance` are those of its latent value, `log_probability` is the logarithm of the
+    probability of its label.
+    """
+
+    mean: Float[Array, " n"]
+    variance: Float[Array, " n"]
+    log_probability: Float[Array, " n"]
+
+
+class AbstractGaussianPosterior(AbstractPosterior):
+    """The latent function as one Gaussian process, with a mean, a standard deviation and a covariance."""
+
+    @abc.abstractmethod
+    def deviation(self, x: Any) -> Float[Array, " m"]:
+        """The standard deviation of the latent function at new points.
 
         **Arguments:** `x`, a matrix with one row for each point.
 
-        **Returns:** one label or target for each point.
+        **Returns:** one standard deviation for each point.
         """
+
+    @abc.abstractmethod
+    def covariance(self, x: Any) -> Float[Array, "m m"]:
+        """The covariance of the latent function between new points.
+
+        **Arguments:** `x`, a matrix with one row for each point.
+
+        **Returns:** a symmetric matrix.
+        """
+
+    def predict(self, x):
+        return as_predictions(
+            self.loss, self.decision(x)
+        )  # for one Gaussian, the more probable label
+
+    def components(self, x):
+        return _one_gaussian(unfreeze(self.loss), self.decision(x), self.deviation(x))
+
+    def joint(self, x):
+        mean, covariance = self.decision(x), self.covariance(x)
+        return Joint(mean[None, None, :], covariance[None], jnp.ones(1, mean.dtype))
+
+
+class AbstractMixture(AbstractPosterior):
+    """A posterior of several Gaussians or draws; the sign of its mean need not be the more probable label."""
+
+    def predict(self, x):
         if not self.loss.is_classifier:
             return self.decision(x)
         return as_predictions(self.loss, self.probability(x) - 0.5)
+
+
+@jit
+def _one_gaussian(loss, mean, deviation) -> Components:
+    means, deviations = mean[None, None, :], deviation[None, None, :]
+    one = jnp.ones(1, mean.dtype)
+    return Components(same_for_all(loss, 1), means, deviations, one, mean, deviation)
 
 
 def _targets(parts: Components, y: Any, *, labels: bool) -> Float[Array, " m"]:

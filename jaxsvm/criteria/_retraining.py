@@ -1,4 +1,4 @@
-"""Cross-validation by retraining."""
+"""Criteria that train again: cross-validation and leave-one-out."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,28 +11,29 @@ from jaxtyping import Array, Float, Int
 
 from .._fit import fit_gram
 from .._machine import KernelMachine
+from .._results import worst
 from ..gram import AbstractGram, exact_gram
 from ..runtime import is_traced
 from ..solvers import Problem, Start, attach_derivatives
 from ..validation import check_count
 from . import scores
-from ._base import AbstractCriterion, evaluation, mean
+from ._criterion import AbstractCriterion, evaluation, mean, memory_of
 
 
 class CrossValidation(AbstractCriterion):
     """The mean score of examples held out in folds, each predicted by a machine trained on the others.
 
     `1/n sum_i score(y_i, f_i^(-fold(i)))`. The folds are stratified: the k-th example of a class is in
-    fold `k mod folds`; without classes the k-th of all. A fit of every fold is differentiable, so the
-    criterion is, for a smooth score, but for kinks where an example changes its group; the score
-    "error" is piecewise constant.
+    fold `k mod folds`; in a regression, the k-th of all. Every fit is differentiable; so is the criterion
+    with a smooth score, except for kinks where an example changes its group. The score "error" is
+    piecewise constant.
 
     **Arguments:**
 
-    - `folds`: how many, two at least.
-    - `score`: "error", "hinge", "smooth" (of labels), "squared", "absolute", or a function of `(y, f)`.
-    - `key`: shuffles the examples before they are dealt out to the folds; by default they are taken in
-      the order of the data.
+    - `folds`: their number, at least two.
+    - `score`: "error", "hinge", "smooth" (for labels), "squared", "absolute", or a function of `(y, f)`.
+    - `key`: shuffles the examples before they are assigned to folds; by default the order of the data is
+      used.
     - `assignment`: the fold of each example, any integers, instead of `folds` and `key`.
     """
 
@@ -53,7 +54,7 @@ class CrossValidation(AbstractCriterion):
         if assignment is not None:
             if key is not None:
                 raise ValueError(
-                    "`key` shuffles folds, but `assignment` fixes them: give one of them"
+                    "`key` shuffles folds, but `assignment` fixes them: pass only one of them"
                 )
             labels = np.asarray(assignment)
             if labels.ndim != 1 or labels.dtype.kind not in "iu":
@@ -61,8 +62,8 @@ class CrossValidation(AbstractCriterion):
                     "`assignment` must be a vector of integers, the fold of each example, but has shape "
                     f"{labels.shape} and type {labels.dtype}"
                 )
-            different, places = np.unique(labels, return_inverse=True)
-            folds, assignment = len(different), jnp.asarray(places)
+            distinct, numbers = np.unique(labels, return_inverse=True)
+            folds, assignment = len(distinct), jnp.asarray(numbers)
             if folds < 2:
                 raise ValueError("`assignment` must name at least two folds, but has one")
         check_count("folds", folds, 2)
@@ -72,7 +73,6 @@ class CrossValidation(AbstractCriterion):
         self.assignment = assignment
 
     def check(self, model, x, y):
-        """Every fold needs examples, and every training set both classes."""
         scores.check(self.scoring, model.loss)
         examples = x.shape[0]
         if self.assignment is not None and self.assignment.shape[0] != examples:
@@ -85,28 +85,27 @@ class CrossValidation(AbstractCriterion):
             return
         labels = np.asarray(y)
         for label in (1, -1):
-            chosen = labels == label
+            of_class = labels == label
             if self.assignment is None:
-                spread = int(np.sum(chosen))
+                folds_of_class = int(np.sum(of_class))
             else:
-                spread = len(np.unique(np.asarray(self.assignment)[chosen]))
-            if spread < 2:
+                folds_of_class = len(np.unique(np.asarray(self.assignment)[of_class]))
+            if folds_of_class < 2:
                 raise ValueError(
-                    f"all examples with the label {label:+d} would be in one fold, so that the others "
-                    "train without that class: it needs two examples at least, in different folds"
+                    f"all examples with the label {label:+d} are in one fold, and without it the machine "
+                    "would train on one class: a class needs at least two examples, in different folds"
                 )
 
     def evaluate(self, model, x, y, weights, memory=None):
-        """One fit for each fold, then the mean score of what each holds out."""
         gram = exact_gram(model.kernel, x)
         fold = self._fold(y, weights, model.loss.is_classifier)
         training = jnp.where(
             fold[None, :] == jnp.arange(self.folds)[:, None], 0.0, weights[None, :]
         )
-        latents, result, memory = retrain(model, gram, x, y, training, memory, None)
+        latents, results, memory = retrain(model, gram, x, y, training, memory, None)
         held_out = jnp.take_along_axis(latents, fold[None, :], axis=0)[0]
         value = mean(scores.by_name(self.scoring)(y, held_out), weights)
-        return evaluation(value, jnp.max(result), memory)
+        return evaluation(value, worst(results), memory)
 
     def _fold(self, y, weights, stratified: bool) -> Int[Array, " n"]:
         if self.assignment is not None:
@@ -120,6 +119,54 @@ class CrossValidation(AbstractCriterion):
         return jnp.zeros_like(order).at[order].set(rank % self.folds)
 
 
+class LeaveOneOut(AbstractCriterion):
+    """The exact leave-one-out score `1/n sum_i score(y_i, f_i^(-i))`, by training n times.
+
+    [GS03, eq. 10]. Each training starts from the fit on all examples; for a non-support vector it ends
+    there. An example of weight two is left out with its full weight. With a smooth score the criterion is
+    differentiable, except for kinks where an example changes its group in one of the fits; a gradient
+    costs one Cholesky factorization for each example. The score "error" is piecewise constant.
+
+    **Arguments:** `score`, "error", "hinge", "smooth" (for labels), "squared", "absolute", or a function of
+    `(y, f)`; `batch_size`, the number of fits that run as one vectorized batch, which multiplies the memory
+    and is faster on accelerators.
+    """
+
+    scoring: str | Callable = eqx.field(static=True)
+    batch_size: int = eqx.field(static=True)
+
+    def __init__(self, score: str | Callable = "error", batch_size: int = 1):
+        scores.by_name(score)
+        check_count("batch_size", batch_size)
+        self.scoring = score
+        self.batch_size = int(batch_size)
+
+    def check(self, model, x, y):
+        scores.check(self.scoring, model.loss)
+        if x.shape[0] < 2:
+            raise ValueError("leave-one-out needs at least two examples")
+        if model.offset and model.loss.is_classifier and not is_traced(y):
+            fewest = min(int(np.sum(np.asarray(y) == label)) for label in (1, -1))
+            if fewest < 2:
+                raise ValueError(
+                    "one class has a single example: without it, a free offset is not determined. Use "
+                    "`offset=False` and a `Constant` kernel, or remove the class"
+                )
+
+    def evaluate(self, model, x, y, weights, memory=None):
+        gram = exact_gram(model.kernel, x)
+        fitted = fit_gram(model, gram, x, y, weights, memory)
+        memory = memory_of(fitted)
+        kept = ~jnp.eye(y.shape[0], dtype=bool)
+        training = jnp.where(kept, weights[None, :], 0.0)
+        starts = Start(
+            jnp.where(kept, memory.dual[None, :], 0.0), jnp.broadcast_to(memory.offset, y.shape)
+        )
+        latents, results, _ = retrain(model, gram, x, y, training, starts, self.batch_size)
+        value = mean(scores.by_name(self.scoring)(y, jnp.diag(latents)), weights)
+        return evaluation(value, worst(jnp.append(results, fitted.result)), memory)
+
+
 def retrain(
     model: KernelMachine,
     gram: AbstractGram,
@@ -129,13 +176,13 @@ def retrain(
     starts: Start | None,
     batch_size: int | None,
 ) -> tuple[Float[Array, "k n"], Int[Array, " k"], Start]:
-    """Fits of one machine with several sets of weights.
+    """Fit one machine with several sets of weights.
 
-    The fits are made first, without derivatives. These are attached to one fit after the other, and
-    computed anew in the backward pass, which so never holds more than one system of a batch.
+    The fits come first, without derivatives. Derivatives are attached to one batch of fits after the other
+    and recomputed in the backward pass, which therefore never holds the systems of more than one batch.
 
-    **Arguments:** as of `fit_gram`; `weights` and `starts` have a leading axis; `batch_size`, how many fits
-    are vectorized, None for all of them.
+    **Arguments:** as for `fit_gram`; `weights` and `starts` have a leading axis; `batch_size`, the number of
+    fits that run as one vectorized batch, or None for all.
 
     **Returns:** the latent values of each fit, its result code, and where the next fits can start.
     """

@@ -1,4 +1,4 @@
-"""Inverses and determinants by halves, against LAPACK's."""
+"""Recursive inverses and determinants, against LAPACK."""
 
 import jax
 import jax.numpy as jnp
