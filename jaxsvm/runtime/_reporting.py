@@ -21,10 +21,13 @@ logger.addHandler(logging.NullHandler())
 _COMPILED = "/jax/core/compile/backend_compile_duration"  # the name of JAX's event
 _progress: ContextVar["Progress | None"] = ContextVar("progress", default=None)  # the bar drawn now
 _compiling: ContextVar[str | None] = ContextVar("compiling", default=None)  # the name of a program
+_FORMAT = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
 
 
 class Progress:
     """A context in which long work shows a progress bar on standard error, and logs how it goes.
+
+    The bar estimates the time left, without the time of compilations. Several threads may update it.
 
     **Arguments:** `total`, the number of steps; `label`, before the bar; `shown`, whether to draw the bar,
     None to draw it if standard error is a terminal.
@@ -36,14 +39,18 @@ class Progress:
         self._shown = sys.stderr.isatty() if shown is None else shown
         self._lock = threading.Lock()
         self._begin = time.monotonic()
-        self._done: float = 0
         self._note = ""
-        self._last = ""
 
     def __enter__(self) -> Self:
         logger.info("%s: started", self._label)
         if self._shown:
+            # here, since it takes time and warns in notebooks without widgets
+            from tqdm.auto import tqdm
+
             self._token = _progress.set(self)
+            self._bar = tqdm(
+                total=self._total, desc=self._label, bar_format=_FORMAT, dynamic_ncols=True
+            )
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: Any) -> None:
@@ -52,9 +59,7 @@ class Progress:
         logger.info("%s: %s after %.1f s, %s", self._label, end, seconds, self._note)
         if self._shown:
             _progress.reset(self._token)
-            if self._last:
-                sys.stderr.write("\n")
-                sys.stderr.flush()
+            self._bar.close()
 
     def update(self, done: float, note: str = "") -> None:
         """Draw the bar again.
@@ -63,8 +68,10 @@ class Progress:
         """
         logger.debug("%s: %g of %g, %s", self._label, done, self._total, note)
         with self._lock:
-            self._done, self._note = done, note
-            self._draw()
+            self._note = note
+            if self._shown:
+                self._bar.set_postfix_str(note, refresh=False)
+                self._bar.update(done - self._bar.n)
 
     def compiling(self, name: str) -> None:
         """Show that a program is being compiled.
@@ -72,26 +79,13 @@ class Progress:
         **Arguments:** `name`, of the program.
         """
         with self._lock:
-            self._note = f"compiling {name} ..."
-            self._draw()
+            self._bar.set_postfix_str(f"compiling {name} ...")
 
     def compiled(self) -> None:
-        """Show that the compilation has ended."""
+        """Show that the compilation has ended, and leave its time out of the estimate of the time left."""
         with self._lock:
-            self._note = ""
-            self._draw()
-
-    def _draw(self) -> None:
-        if not self._shown:
-            return
-        share = min(self._done / self._total, 1.0)
-        filled = int(24 * share)
-        seconds = time.monotonic() - self._begin
-        bar = f"[{'#' * filled}{'.' * (24 - filled)}]"
-        line = f"{self._label} {bar} {share:4.0%}  {seconds:.0f} s  {self._note}"
-        sys.stderr.write("\r" + line.ljust(len(self._last)))
-        sys.stderr.flush()
-        self._last = line
+            self._bar.unpause()
+            self._bar.set_postfix_str(self._note)
 
 
 def announce_compilation(name: str) -> None:

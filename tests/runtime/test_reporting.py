@@ -34,7 +34,7 @@ def test_a_bar_shows_its_label_its_share_and_a_note(capsys):
     with Progress(8, "working", True) as bar:
         bar.update(2, "so far so good")
     drawn = capsys.readouterr().err
-    assert "working" in drawn and "25%" in drawn and "so far so good" in drawn
+    assert "working:  25%|" in drawn and "so far so good" in drawn
     assert drawn.endswith("\n")
 
 
@@ -77,6 +77,21 @@ def test_compilation_in_a_thread_of_ours_is_shown(capsys, size):
     with Progress(8, "working", True):
         map_in_threads(run, 2, 10)
     assert "compiling rolling sum ..." in capsys.readouterr().err
+
+
+def test_the_estimate_of_the_time_left_leaves_compilation_out(monkeypatch):
+    now = [1000.0]
+    with Progress(100, "working", True) as bar:
+        shown = bar._bar
+        monkeypatch.setattr(shown, "_time", lambda: now[0])
+        shown.start_t = shown.last_print_t = now[0]
+        bar.compiling("rolling sum")
+        now[0] += 60
+        bar.compiled()
+        now[0] += 1
+        bar.update(10)
+        assert shown.format_dict["elapsed"] == pytest.approx(1)
+        assert str(shown).startswith("working:  10%|") and "00:01<00:09" in str(shown)
 
 
 def test_compilation_outside_of_a_bar_is_not_shown(capsys, size):

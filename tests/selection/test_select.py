@@ -360,7 +360,7 @@ def test_bad_input():
 def test_progress_is_drawn_by_the_host(capsys):
     jsvm.select(machine(), X, Y, PRESS, max_steps=10, bounds=BOUNDS, progress=True)
     drawn = capsys.readouterr().err
-    assert "selecting [" in drawn and "criterion" in drawn
+    assert "selecting:" in drawn and "100%|" in drawn and "criterion" in drawn
     jsvm.select(machine(), X, Y, PRESS, max_steps=10, bounds=BOUNDS, progress=False)
     assert capsys.readouterr().err == ""
 
