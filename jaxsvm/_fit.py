@@ -3,15 +3,16 @@
 import dataclasses
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Generic, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
-from ._machine import KernelMachine
+from ._machine import KernelMachine, Machine, Machine_co
 from ._parameters import unfreeze
 from ._predictor import AbstractPointEstimate, AbstractSolution
 from ._results import RESULTS, raise_on_failure
@@ -39,7 +40,7 @@ class Stats(eqx.Module):
     objective: Float[Array, ""]
 
 
-class Fit(AbstractPointEstimate, AbstractSolution):
+class Fit(AbstractPointEstimate, AbstractSolution, Generic[Machine_co]):
     """The MAP solution of a kernel machine: `f(x) = sum_i dual_i k(x, x_i) + offset`.
 
     `dual` and `latent` (the values `f(x_i)`) are differentiable functions of model and data. `result`
@@ -51,7 +52,7 @@ class Fit(AbstractPointEstimate, AbstractSolution):
     A fit is a point estimate: error bars, probabilities and intervals have `jaxsvm.laplace(fit)`.
     """
 
-    model: KernelMachine
+    model: Machine_co  # pyright: ignore[reportIncompatibleVariableOverride], it is immutable
     x: Float[Array, "n d"]
     y: Float[Array, " n"]
     weights: Float[Array, " n"]
@@ -101,17 +102,17 @@ def decide(
 
 
 def fit(
-    model: KernelMachine,
+    model: Machine,
     x: Any,
     y: Any,
     *,
     weights: Any = None,
-    class_weight: Mapping[int, float] | str | None = None,
+    class_weight: Mapping[int, ArrayLike] | Literal["balanced"] | None = None,
     init: Fit | Any = None,
     tolerance: float | None = None,
     max_iterations: int = 400,
     throw: bool = True,
-) -> Fit:
+) -> Fit[Machine]:
     """Find the MAP solution: minimize `sum_i w_i L(y_i, f_i) + 1/2 f' K^-1 f`.
 
     Hinge, squared hinge, epsilon-insensitive, soft insensitive, Huber and Laplacian losses are solved as
@@ -161,7 +162,7 @@ def fit(
     return require_success(fitted) if throw else fitted
 
 
-def as_data(model: KernelMachine, x: Any, y: Any, weights: Any):
+def as_data(model: KernelMachine, x: Any, y: Any, weights: Any) -> tuple[Array, Array, Array]:
     """Inputs, targets and weights as arrays of the model's precision, after all checks."""
     if not isinstance(model, KernelMachine):
         raise TypeError(f"`model` must be a KernelMachine, not {type(model).__name__}")
@@ -172,13 +173,13 @@ def as_data(model: KernelMachine, x: Any, y: Any, weights: Any):
 
 
 @partial(jit, static_argnums=(5, 6))
-def _fit(model, x, y, weights, start, options, warm) -> Fit:
+def _fit(model: Machine, x, y, weights, start, options, warm) -> Fit[Machine]:
     gram = exact_gram(model.kernel, x)
     return fit_gram(model, gram, x, y, weights, start, options, warm)
 
 
 def fit_gram(
-    model: KernelMachine,
+    model: Machine,
     gram: AbstractGram,
     x: Float[Array, "n d"],
     y: Float[Array, " n"],
@@ -186,7 +187,7 @@ def fit_gram(
     start: Start | None = None,
     options: Options = Options(),  # noqa: B008, it is immutable
     warm: bool = True,
-) -> Fit:
+) -> Fit[Machine]:
     """The fit of a machine whose Gram matrix is known, of arrays that have been checked."""
     if start is None:
         start, warm = _start(None, x.shape[0], gram.dtype), False
@@ -276,7 +277,7 @@ def _start(init, examples: int, dtype) -> Start:
     return Start(jnp.where(sound, dual, 0.0).astype(dtype), jnp.nan_to_num(offset).astype(dtype))
 
 
-def require_success(fitted: Fit) -> Fit:
+def require_success(fitted: Fit[Machine]) -> Fit[Machine]:
     """The fit, or an error in words where its solver failed."""
 
     def details():

@@ -1,12 +1,18 @@
 """The model: a kernel and a loss."""
 
+from typing import Generic
+
 import equinox as eqx
+from typing_extensions import TypeVar
 
 from .kernels import AbstractKernel
 from .losses import AbstractLoss
 
+Kernel_co = TypeVar("Kernel_co", bound=AbstractKernel, default=AbstractKernel, covariant=True)
+Loss_co = TypeVar("Loss_co", bound=AbstractLoss, default=AbstractLoss, covariant=True)
 
-class KernelMachine(eqx.Module):
+
+class KernelMachine(eqx.Module, Generic[Kernel_co, Loss_co]):
     """A kernel machine, whose solution minimizes `sum_i L(y_i, f_i) + 1/2 f' K^-1 f`.
 
     The model is a pytree whose leaves are its hyperparameters, all of them unconstrained inexact
@@ -26,11 +32,11 @@ class KernelMachine(eqx.Module):
     [(2,), (), (), ()]
     """
 
-    kernel: AbstractKernel
-    loss: AbstractLoss
+    kernel: Kernel_co
+    loss: Loss_co
     offset: bool = eqx.field(static=True)
 
-    def __init__(self, kernel: AbstractKernel, loss: AbstractLoss, offset: bool = False):
+    def __init__(self, kernel: Kernel_co, loss: Loss_co, offset: bool = False):
         if not isinstance(kernel, AbstractKernel):
             raise TypeError(
                 f"`kernel` must be a jaxsvm kernel, not {type(kernel).__name__}; wrap a function of two "
@@ -41,3 +47,7 @@ class KernelMachine(eqx.Module):
         self.kernel = kernel
         self.loss = loss
         self.offset = bool(offset)
+
+
+Machine = TypeVar("Machine", bound=KernelMachine)
+Machine_co = TypeVar("Machine_co", bound=KernelMachine, default=KernelMachine, covariant=True)

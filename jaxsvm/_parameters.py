@@ -1,12 +1,13 @@
 """Hyperparameters: stored as unconstrained leaves, read and set by name in natural units."""
 
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from .persistence import store_as_array
@@ -14,6 +15,7 @@ from .runtime import is_traced, require_own_process
 from .validation import require_unmasked
 
 Model = TypeVar("Model")
+Values = ArrayLike | Sequence[float]  # of a hyperparameter: one number, or one for each input
 
 # A positive quantity q is stored as the leaf `log_q`, one between 0 and 1 as `logit_q`, one between 0 and
 # 1/2 as `half_logit_q`; the property `q` returns it in natural units.
@@ -61,10 +63,17 @@ def read(field: Any) -> Float[Array, "..."]:
     return jnp.asarray(field.constant.array) if isinstance(field, Frozen) else field
 
 
-def natural(field: str, description: str) -> property:
+class _Natural(Protocol):
+    """A property that returns an array; the type checker knows no type of a plain `property`."""
+
+    def __get__(self, instance: Any, owner: Any = None) -> Array: ...
+
+
+def natural(field: str, description: str) -> _Natural:
     """A property of a module that returns one of its fields in natural units."""
     transform = _TO_NATURAL[_prefix(field)]
-    return property(lambda self: transform(read(getattr(self, field))), doc=description)
+    read_field = property(lambda self: transform(read(getattr(self, field))), doc=description)
+    return cast(_Natural, read_field)
 
 
 def _prefix(field: str) -> str:
@@ -175,12 +184,12 @@ def _select(model, names) -> dict[str, tuple[str, tuple]]:
     return selected
 
 
-def matching(model, names) -> tuple[str, ...]:
+def matching(model: Any, names: Iterable[str]) -> tuple[str, ...]:
     """The full names of the parameters that `names` stand for; raises an error for an unknown name."""
     return tuple(_select(model, names))
 
 
-def domain(model, name: str) -> tuple[float, float]:
+def domain(model: Any, name: str) -> tuple[float, float]:
     """The open interval of values that a hyperparameter may take.
 
     **Arguments:** `model`, a `KernelMachine`, kernel or loss; `name`, dotted as in `parameters`.
@@ -190,12 +199,12 @@ def domain(model, name: str) -> tuple[float, float]:
     return _DOMAINS[_fields(model)[name][0]]
 
 
-def is_positive(model, name: str) -> bool:
+def is_positive(model: Any, name: str) -> bool:
     """Whether the parameter with this full name is positive, so that its leaf is its logarithm."""
     return _fields(model)[name][0] == "log_"
 
 
-def parameters(model) -> dict[str, Float[Array, "..."]]:
+def parameters(model: Any) -> dict[str, Float[Array, "..."]]:
     """All hyperparameters by their dotted names, in natural units, frozen ones included.
 
     **Arguments:** `model`, a `KernelMachine`, kernel or loss.
@@ -214,7 +223,7 @@ def parameters(model) -> dict[str, Float[Array, "..."]]:
     return natural
 
 
-def free_parameters(model) -> dict[str, Float[Array, "..."]]:
+def free_parameters(model: Any) -> dict[str, Float[Array, "..."]]:
     """The hyperparameters that are not frozen, in natural units and in the order of the model's leaves.
 
     **Arguments:** `model`, a `KernelMachine`, kernel or loss.
@@ -225,7 +234,7 @@ def free_parameters(model) -> dict[str, Float[Array, "..."]]:
     return {name: value for name, value in parameters(model).items() if name not in fixed}
 
 
-def format_parameters(model) -> list[str]:
+def format_parameters(model: Any) -> list[str]:
     """One line of text for each hyperparameter, such as `loss.C = 1. (frozen)`.
 
     **Arguments:** `model`, a `KernelMachine`, kernel or loss.
@@ -332,7 +341,7 @@ def join_frozen(model: Model, values: tuple[Float[Array, "..."], ...]) -> Model:
     )
 
 
-def restore_frozen(model: Model, original: Model) -> Model:
+def restore_frozen(model: Any, original: Model) -> Model:
     """The model with the frozen parameters of the original model, before `split_frozen`."""
     nodes, structure = jax.tree.flatten(model, is_leaf=_is_frozen)
     old = jax.tree.leaves(original, is_leaf=_is_frozen)
@@ -340,7 +349,7 @@ def restore_frozen(model: Model, original: Model) -> Model:
     return structure.unflatten([then if _is_frozen(then) else now for now, then in pairs])
 
 
-def frozen(model) -> tuple[str, ...]:
+def frozen(model: Any) -> tuple[str, ...]:
     """The names of the frozen hyperparameters.
 
     **Arguments:** `model`, a `KernelMachine`, kernel or loss.

@@ -36,7 +36,7 @@ class AbstractApproximation(eqx.Module):
 class Exact(AbstractApproximation):
     """The whole kernel matrix, with one white coordinate for each example."""
 
-    def subspace(self, model, x, key):
+    def subspace(self, model: KernelMachine, x: Array, key: Any) -> Subspace:
         return Subspace(None, x.shape[0])
 
 
@@ -88,7 +88,7 @@ class Nystrom(AbstractApproximation):
         self.landmarks = _as_numbers(landmarks) if listed else landmarks
         self.choice = choice
 
-    def subspace(self, model, x, key):
+    def subspace(self, model: KernelMachine, x: Array, key: Any) -> Subspace:
         examples, landmarks = x.shape[0], self.landmarks
         count = len(landmarks) if isinstance(landmarks, tuple) else self._count(examples)
         rank = count if self.rank is None else self.rank

@@ -1,10 +1,12 @@
 """Bounds on the leave-one-out error, and an estimate of the test loss, that need only the fit."""
 
-from collections.abc import Callable
-
 import equinox as eqx
 import jax.numpy as jnp
+from jaxtyping import Array
 
+from .._fit import Fit
+from .._machine import KernelMachine
+from ..gram import AbstractGram
 from ..losses import Hinge, SquaredHinge
 from . import scores
 from ._criterion import AbstractFitCriterion, mean, require_loss
@@ -23,13 +25,13 @@ class JaakkolaHaussler(AbstractFitCriterion):
     **Arguments:** `score`, "error", "hinge", "smooth" or a function of `(y, f)` that falls with `y f`.
     """
 
-    scoring: str | Callable = eqx.field(static=True)
+    scoring: scores.Score = eqx.field(static=True)
 
-    def __init__(self, score: str | Callable = "error"):
+    def __init__(self, score: scores.Score = "error"):
         scores.by_name(score)
         self.scoring = score
 
-    def check(self, model, x, y):
+    def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         require_loss(self, model, (Hinge, SquaredHinge), _HINT)
         if model.offset:
             raise ValueError(
@@ -37,7 +39,7 @@ class JaakkolaHaussler(AbstractFitCriterion):
                 "`Constant` kernel, or use `LinearResponse`"
             )
 
-    def score(self, gram, fit):
+    def score(self, gram: AbstractGram, fit: Fit) -> Array:
         lowest = fit.latent - fit.dual * gram.diagonal()  # the worst case
         return mean(scores.by_name(self.scoring)(fit.y, lowest), fit.weights)
 
@@ -51,10 +53,10 @@ class SupportVectorCount(AbstractFitCriterion):
     **Arguments:** none.
     """
 
-    def check(self, model, x, y):
+    def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         require_loss(self, model, (Hinge, SquaredHinge), _HINT)
 
-    def score(self, gram, fit):
+    def score(self, gram: AbstractGram, fit: Fit) -> Array:
         support = fit.support.astype(gram.dtype)
         return mean(scores.error(fit.y, fit.latent) + support, fit.weights)
 
@@ -70,11 +72,11 @@ class GACV(AbstractFitCriterion):
     **Arguments:** none.
     """
 
-    def check(self, model, x, y):
+    def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         hint = "use `Span` for the squared hinge, `LinearResponse` or `CrossValidation` for other losses"
         require_loss(self, model, Hinge, hint)
 
-    def score(self, gram, fit):
+    def score(self, gram: AbstractGram, fit: Fit) -> Array:
         # for z > 1 alpha = 0 replaces g = 0: rounding may put marginal support vectors above z = 1
         factor = jnp.where(fit.y * fit.latent < -1, 2.0, 1.0)
         bias = jnp.abs(fit.dual) * gram.diagonal() * factor

@@ -183,16 +183,16 @@ class AbstractCriterion(AbstractObjective):
     def traits(self) -> Traits:
         return Traits()
 
-    def prepare(self, model, data, key):
+    def prepare(self, model: KernelMachine, data: Data, key: Any) -> Self:
         return self
 
-    def init(self, model, data, key):
+    def init(self, model: KernelMachine, data: Data, key: Any) -> Any:
         # a fit that starts from zeros is a cold start
         arguments = (data.complete(model), data.x, data.y, data.weights)
         shapes = jax.eval_shape(lambda: self.evaluate(*arguments, None).memory)
         return jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
 
-    def observe(self, model, data, memory, key):
+    def observe(self, model: KernelMachine, data: Data, memory: Any, key: Any) -> Observation:
         def value_of(model):
             result = self.evaluate(data.complete(model), data.x, data.y, data.weights, memory)
             return result.value, result
@@ -200,10 +200,12 @@ class AbstractCriterion(AbstractObjective):
         (value, result), gradient = jax.value_and_grad(value_of, has_aux=True)(model)
         return Observation(value, gradient, None, result.result, result.memory, {})
 
-    def compare(self, model, data, key):
+    def compare(self, model: KernelMachine, data: Data, key: Any) -> float:
         return float(self.evaluate(data.complete(model), data.x, data.y, data.weights).value)
 
-    def problems(self, model, info, end) -> tuple[str, ...]:
+    def problems(
+        self, model: KernelMachine, info: Mapping[str, np.ndarray], end: int
+    ) -> tuple[str, ...]:
         return ()
 
     def __call__(
@@ -227,7 +229,9 @@ class AbstractCriterion(AbstractObjective):
         return jnp.where(is_usable(result), value, jnp.nan)
 
 
-def prepare(objective: AbstractObjective, model: KernelMachine, x: Any, y: Any, weights: Any):
+def prepare(
+    objective: AbstractObjective, model: KernelMachine, x: Any, y: Any, weights: Any
+) -> tuple[Array, Array, Array]:
     """Check the data of an objective, and convert them to arrays of the model's precision.
 
     **Arguments:** `objective`, a criterion or another objective; `model`; `x`, `y`, `weights`, the data.
@@ -248,7 +252,7 @@ def _evaluate(criterion, model, x, y, weights) -> Evaluation:
     return criterion.evaluate(model, x, y, weights)
 
 
-def is_usable(result: Int[Array, "..."]):
+def is_usable(result: Int[Array, "..."]) -> Array:
     """Whether fits satisfy their optimality conditions, so that criteria of them can be used.
 
     **Arguments:** `result`, codes of `jaxsvm.RESULTS`.
@@ -271,7 +275,9 @@ class AbstractFitCriterion(AbstractCriterion):
         **Returns:** a number.
         """
 
-    def evaluate(self, model, x, y, weights, memory=None):
+    def evaluate(
+        self, model: KernelMachine, x: Array, y: Array, weights: Array, memory: Any = None
+    ) -> Evaluation:
         gram = exact_gram(model.kernel, x)
         fitted = fit_gram(model, gram, x, y, weights, memory)
         return evaluation(self.score(gram, fitted), fitted.result, memory_of(fitted))
@@ -287,7 +293,7 @@ def memory_of(fitted: Fit) -> Start:
     return jax.lax.stop_gradient(Start(fitted.dual, fitted.offset))
 
 
-def evaluation(value, result, memory) -> Evaluation:
+def evaluation(value: Array, result: Array, memory: Any) -> Evaluation:
     """An `Evaluation`, which is a failure if the fit succeeded but the value is not finite.
 
     **Arguments:** `value`, the criterion; `result`, the code of the fit; `memory`, for the next evaluation.

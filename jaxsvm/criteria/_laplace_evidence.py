@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 from .._fit import Fit
 from .._machine import KernelMachine
 from .._parameters import unfreeze
+from ..gram import AbstractGram
 from ..losses import Hinge, SquaredHinge
 from ..validation import check_number
 from ._criterion import AbstractFitCriterion, require_loss
@@ -51,7 +52,7 @@ class LaplaceEvidence(AbstractFitCriterion):
         self.smoothing = float(smoothing)
         self.hinge_steepness = None if hinge_steepness is None else float(hinge_steepness)
 
-    def check(self, model, x, y):
+    def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         self.check_machine(model)
         unfreeze(model).loss.require_normalizer()
 
@@ -68,7 +69,7 @@ class LaplaceEvidence(AbstractFitCriterion):
         if self.hinge_steepness is not None:
             require_loss(self, model, Hinge, "leave out `hinge_steepness=`")
 
-    def score(self, gram, fit):
+    def score(self, gram: AbstractGram, fit: Fit) -> Array:
         loss, weights = fit.model.loss, fit.weights
         curvature = self.curvature(fit)
         definite = loss.is_convex and self.hinge_steepness is None

@@ -1,6 +1,6 @@
 """Leave-one-out estimates from one fit: linear response, the span, and PRESS."""
 
-from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._fit import Fit
+from .._machine import KernelMachine
 from .._results import RESULTS
 from ..gram import AbstractGram, exact_gram
 from ..losses import (
@@ -19,7 +20,14 @@ from ..losses import (
 )
 from ..validation import check_number
 from . import scores
-from ._criterion import AbstractCriterion, AbstractFitCriterion, evaluation, mean, require_loss
+from ._criterion import (
+    AbstractCriterion,
+    AbstractFitCriterion,
+    Evaluation,
+    evaluation,
+    mean,
+    require_loss,
+)
 
 
 class LinearResponse(AbstractFitCriterion):
@@ -42,18 +50,18 @@ class LinearResponse(AbstractFitCriterion):
     "squared", "absolute", or a function of `(y, f)`. The loss must consist of linear and quadratic pieces.
     """
 
-    scoring: str | Callable = eqx.field(static=True)
+    scoring: scores.Score = eqx.field(static=True)
 
-    def __init__(self, score: str | Callable = "error"):
+    def __init__(self, score: scores.Score = "error"):
         scores.by_name(score)
         self.scoring = score
 
-    def check(self, model, x, y):
+    def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         hint = "use `LeaveOneOut` or `CrossValidation` for other losses"
         require_loss(self, model, AbstractPiecewise, hint)
         scores.check(self.scoring, model.loss)
 
-    def score(self, gram, fit):
+    def score(self, gram: AbstractGram, fit: Fit) -> Array:
         left_out = linear_response(gram, fit)
         return mean(scores.by_name(self.scoring)(fit.y, left_out), fit.weights)
 
@@ -102,11 +110,11 @@ class Span(AbstractFitCriterion):
         self.smoothed = bool(smoothed)
         self.c1, self.c2, self.eta = float(c1), float(c2), float(eta)
 
-    def check(self, model, x, y):
+    def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         hint = "use `LinearResponse`, its counterpart for other losses"
         require_loss(self, model, SquaredHinge, hint)
 
-    def score(self, gram, fit):
+    def score(self, gram: AbstractGram, fit: Fit) -> Array:
         if not self.smoothed:
             # the margin of the example left out is 1 - alpha S^2
             return mean(scores.error(fit.y, linear_response(gram, fit)), fit.weights)
@@ -140,11 +148,13 @@ class PRESS(AbstractCriterion):
     **Arguments:** none. The loss must be `LeastSquares` or `Quadratic`.
     """
 
-    def check(self, model, x, y):
+    def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         hint = "use `LeaveOneOut` or `CrossValidation` for other losses"
         require_loss(self, model, (LeastSquares, Quadratic), hint)
 
-    def evaluate(self, model, x, y, weights, memory=None):
+    def evaluate(
+        self, model: KernelMachine, x: Array, y: Array, weights: Array, memory: Any = None
+    ) -> Evaluation:
         gram = exact_gram(model.kernel, x)
         residuals = press_residuals(gram, y, weights, model)
         value = jnp.sum(weights * residuals**2) / 2

@@ -1,7 +1,7 @@
 """The radius-margin bound."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,11 +9,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._fit import fit_gram
+from .._machine import KernelMachine
 from .._results import RESULTS
 from ..gram import exact_gram
 from ..linalg import cholesky, one_by_one, solve_by_factor
 from ..losses import Hinge, SquaredHinge
-from ._criterion import AbstractCriterion, evaluation, is_usable, memory_of, require_loss
+from ._criterion import (
+    AbstractCriterion,
+    Evaluation,
+    evaluation,
+    is_usable,
+    memory_of,
+    require_loss,
+)
 
 _BALLS = ("exact", "bound")
 
@@ -34,17 +42,19 @@ class RadiusMargin(AbstractCriterion):
     ball: str = eqx.field(static=True)
     max_iterations: int = eqx.field(static=True)
 
-    def __init__(self, ball: str = "exact", max_iterations: int = 100):
+    def __init__(self, ball: Literal["exact", "bound"] = "exact", max_iterations: int = 100):
         if ball not in _BALLS:
             raise ValueError(f'`ball` must be "exact" or "bound", not {ball!r}')
         self.ball = ball
         self.max_iterations = int(max_iterations)
 
-    def check(self, model, x, y):
+    def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         hint = "use `LinearResponse` or `CrossValidation` for other losses"
         require_loss(self, model, (Hinge, SquaredHinge), hint)
 
-    def evaluate(self, model, x, y, weights, memory=None):
+    def evaluate(
+        self, model: KernelMachine, x: Array, y: Array, weights: Array, memory: Any = None
+    ) -> Evaluation:
         gram = exact_gram(model.kernel, x)
         fitted = fit_gram(model, gram, x, y, weights, memory)
         loss, counts = model.loss, weights > 0

@@ -1,7 +1,7 @@
 """A prior over hyperparameters, added to a criterion."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -14,7 +14,16 @@ from .._parameters import matching, parameters, replace
 from .._results import RESULTS
 from ..runtime import filter_jit
 from ..validation import as_weights, check_number
-from ._criterion import AbstractCriterion, AbstractObjective, Traits, evaluation, is_usable
+from ._criterion import (
+    AbstractCriterion,
+    AbstractObjective,
+    Data,
+    Evaluation,
+    Observation,
+    Traits,
+    evaluation,
+    is_usable,
+)
 from ._laplace_evidence import LaplaceEvidence
 from .priors import AbstractPrior, Laplace, is_active, relevance
 
@@ -52,7 +61,7 @@ class Regularized(AbstractCriterion):
     """
 
     criterion: AbstractObjective
-    prior: AbstractPrior | Callable = eqx.field(static=True)
+    prior: AbstractPrior | Callable[..., Any] = eqx.field(static=True)
     on: tuple[str, ...] = eqx.field(static=True)
     transform: Callable = eqx.field(static=True)
     zeta: float | None = eqx.field(static=True)
@@ -63,7 +72,7 @@ class Regularized(AbstractCriterion):
         criterion: AbstractObjective,
         prior: AbstractPrior | Callable[[Float[Array, " k"]], Float[Array, ""]],
         on: str | Sequence[str] = "kernel.lengthscale",
-        transform: Callable = _natural,
+        transform: Callable[..., Any] = _natural,
         zeta: float | None = None,
         xi: float | None = None,
     ):
@@ -82,7 +91,7 @@ class Regularized(AbstractCriterion):
         self.zeta = 1.0 if plain and zeta is None else zeta
         self.xi = 1.0 if plain and xi is None else xi
 
-    def check(self, model, x, y):
+    def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         matching(model, self.on)
         if self.zeta is None and isinstance(self.criterion, LaplaceEvidence):
             raise ValueError(
@@ -111,14 +120,14 @@ class Regularized(AbstractCriterion):
     def traits(self) -> Traits:
         return self.criterion.traits
 
-    def prepare(self, model, data, key):
+    def prepare(self, model: KernelMachine, data: Data, key: Any) -> Self:
         prepared = self.criterion.prepare(model, data, key)
         return eqx.tree_at(lambda tree: tree.criterion, self, prepared)
 
-    def init(self, model, data, key):
+    def init(self, model: KernelMachine, data: Data, key: Any) -> Any:
         return self.criterion.init(model, data, key)
 
-    def observe(self, model, data, memory, key):
+    def observe(self, model: KernelMachine, data: Data, memory: Any, key: Any) -> Observation:
         observed = self.criterion.observe(model, data, memory, key)
         value, result = self._data_part(observed.value, observed.result, data.weights)
         slope = self.zeta
@@ -135,15 +144,19 @@ class Regularized(AbstractCriterion):
             value=value + penalty, gradient=gradient, standard_error=errors, result=result
         )
 
-    def compare(self, model, data, key):
+    def compare(self, model: KernelMachine, data: Data, key: Any) -> float:
         value = jnp.asarray(self.criterion.compare(model, data, key))
         value, _ = self._data_part(value, jnp.zeros((), jnp.int32), data.weights)
         return float(value + self._penalty(self.values(data.complete(model))))
 
-    def problems(self, model, info, end):
+    def problems(
+        self, model: KernelMachine, info: Mapping[str, np.ndarray], end: int
+    ) -> tuple[str, ...]:
         return self.criterion.problems(model, info, end)
 
-    def evaluate(self, model, x, y, weights, memory=None):
+    def evaluate(
+        self, model: KernelMachine, x: Array, y: Array, weights: Array, memory: Any = None
+    ) -> Evaluation:
         if not isinstance(self.criterion, AbstractCriterion):
             raise TypeError(
                 f"{type(self.criterion).__name__} has a gradient but no value: pass it to `jaxsvm.select`, "

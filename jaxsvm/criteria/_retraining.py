@@ -1,6 +1,5 @@
 """Criteria that train again: cross-validation and leave-one-out."""
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -17,7 +16,7 @@ from ..runtime import is_traced
 from ..solvers import Problem, Start, attach_derivatives
 from ..validation import check_count
 from . import scores
-from ._criterion import AbstractCriterion, evaluation, mean, memory_of
+from ._criterion import AbstractCriterion, Evaluation, evaluation, mean, memory_of
 
 
 class CrossValidation(AbstractCriterion):
@@ -38,14 +37,14 @@ class CrossValidation(AbstractCriterion):
     """
 
     folds: int = eqx.field(static=True)
-    scoring: str | Callable = eqx.field(static=True)
+    scoring: scores.Score = eqx.field(static=True)
     key: Any
     assignment: Int[Array, " n"] | None
 
     def __init__(
         self,
         folds: int = 5,
-        score: str | Callable = "error",
+        score: scores.Score = "error",
         *,
         key: Any = None,
         assignment: Any = None,
@@ -72,7 +71,7 @@ class CrossValidation(AbstractCriterion):
         self.key = key
         self.assignment = assignment
 
-    def check(self, model, x, y):
+    def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         scores.check(self.scoring, model.loss)
         examples = x.shape[0]
         if self.assignment is not None and self.assignment.shape[0] != examples:
@@ -96,7 +95,9 @@ class CrossValidation(AbstractCriterion):
                     "would train on one class: a class needs at least two examples, in different folds"
                 )
 
-    def evaluate(self, model, x, y, weights, memory=None):
+    def evaluate(
+        self, model: KernelMachine, x: Array, y: Array, weights: Array, memory: Any = None
+    ) -> Evaluation:
         gram = exact_gram(model.kernel, x)
         fold = self._fold(y, weights, model.loss.is_classifier)
         training = jnp.where(
@@ -132,16 +133,16 @@ class LeaveOneOut(AbstractCriterion):
     and is faster on accelerators.
     """
 
-    scoring: str | Callable = eqx.field(static=True)
+    scoring: scores.Score = eqx.field(static=True)
     batch_size: int = eqx.field(static=True)
 
-    def __init__(self, score: str | Callable = "error", batch_size: int = 1):
+    def __init__(self, score: scores.Score = "error", batch_size: int = 1):
         scores.by_name(score)
         check_count("batch_size", batch_size)
         self.scoring = score
         self.batch_size = int(batch_size)
 
-    def check(self, model, x, y):
+    def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         scores.check(self.scoring, model.loss)
         if x.shape[0] < 2:
             raise ValueError("leave-one-out needs at least two examples")
@@ -153,7 +154,9 @@ class LeaveOneOut(AbstractCriterion):
                     "`offset=False` and a `Constant` kernel, or remove the class"
                 )
 
-    def evaluate(self, model, x, y, weights, memory=None):
+    def evaluate(
+        self, model: KernelMachine, x: Array, y: Array, weights: Array, memory: Any = None
+    ) -> Evaluation:
         gram = exact_gram(model.kernel, x)
         fitted = fit_gram(model, gram, x, y, weights, memory)
         memory = memory_of(fitted)

@@ -1,6 +1,7 @@
 """Priors over hyperparameters, as penalties on a vector of their values."""
 
 import abc
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -41,10 +42,10 @@ class Gaussian(AbstractPrior):
     [CT07, eqs. 14-15], where the values are the relevances of the inputs.
     """
 
-    def penalty(self, values):
+    def penalty(self, values: Array) -> Array:
         return jnp.sum(values**2) / 2
 
-    def power(self, values):
+    def power(self, values: Array) -> Array:
         return jnp.asarray(values.shape[0] / 2, values.dtype)
 
 
@@ -56,10 +57,10 @@ class Laplace(AbstractPrior):
     criterion jumps when one of them is pruned.
     """
 
-    def penalty(self, values):
+    def penalty(self, values: Array) -> Array:
         return jnp.sum(jnp.abs(values))
 
-    def power(self, values):
+    def power(self, values: Array) -> Array:
         return jnp.sum(is_active(values)).astype(values.dtype)
 
 
@@ -86,7 +87,7 @@ def half_cauchy(values: Float[Array, " k"], scale: float = 1.0) -> Float[Array, 
     return jnp.sum(jnp.log1p((values / scale) ** 2))
 
 
-def is_active(values):
+def is_active(values: Any) -> Any:
     """Which values are not negligible, relative to the largest.
 
     **Arguments:** `values`, a NumPy or a JAX array.

@@ -1,10 +1,15 @@
 """Scores of predictions: elementwise functions of the truth and the prediction, `(y, f)`."""
 
+from collections.abc import Callable
+from typing import Any, Literal
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..losses import AbstractLoss
+
+Score = Literal["error", "hinge", "smooth", "squared", "absolute"] | Callable[..., Any]
 
 
 def error(y: Float[Array, " n"], f: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -69,7 +74,7 @@ _BY_NAME = {
 _OF_LABELS = ("error", "hinge", "smooth")
 
 
-def by_name(score):
+def by_name(score: Score) -> Callable[..., Array]:
     """Find a score by its name; a function of `(y, f)` is returned unchanged.
 
     **Arguments:** `score`: `"error"`, `"hinge"`, `"smooth"`, `"squared"`, `"absolute"`, or a function.
@@ -85,7 +90,7 @@ def by_name(score):
     return _BY_NAME[score]
 
 
-def check(score, loss: AbstractLoss) -> None:
+def check(score: Score, loss: AbstractLoss) -> None:
     """Raise if a score for labels is used with a regression loss.
 
     **Arguments:** `score`, a name or a function; `loss`, that of the model.

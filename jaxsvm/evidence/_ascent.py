@@ -6,12 +6,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from .._machine import KernelMachine
+from .._machine import KernelMachine, Machine
 from ..selection import Selection, select
 from ._sampled import Sampled
 
 
-def evidence_ascent(model: KernelMachine, x: Any, y: Any, *, key: Any, **options: Any) -> Selection:
+def evidence_ascent(
+    model: Machine, x: Any, y: Any, *, key: Any, **options: Any
+) -> Selection[Machine]:
     """Tune all hyperparameters that are not frozen by ascending the exact evidence.
 
     A short name for `jaxsvm.select` with `jaxsvm.evidence.Sampled`: at each step chains estimate the gradient

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -89,7 +89,7 @@ class Sampled(AbstractObjective):
     first_warmup: int = eqx.field(static=True, default=200, kw_only=True)
     subspace: Subspace | None = eqx.field(default=None, kw_only=True)
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         if self.approximation is not None:
             require_approximation(self.approximation)
         if self.route is not None:
@@ -108,12 +108,12 @@ class Sampled(AbstractObjective):
             warning=SamplingWarning,
         )
 
-    def check(self, model, x, y):
+    def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         counts = {"chains": self.chains, "draws": self.draws, "warmup": self.warmup}
         check_sampler(model, self.method, **counts, first_warmup=self.first_warmup)
         check_gradient(unfreeze(model), self.chains)
 
-    def prepare(self, model, data, key):
+    def prepare(self, model: KernelMachine, data: Data, key: Any) -> Self:
         examples = data.x.shape[0]
         approximation = self.approximation
         if approximation is None:
@@ -126,13 +126,13 @@ class Sampled(AbstractObjective):
             self, approximation=approximation, route=route, subspace=subspace
         )
 
-    def init(self, model, data, key):
+    def init(self, model: KernelMachine, data: Data, key: Any) -> Any:
         whitening, target = self._setup(model, data).whiten()
         chains = start_chains(target, self.method, self.chains)
         chains = warm_up(target, self.method, chains, key, self.first_warmup)
         return _without_kernel(chains, whitening.factor)
 
-    def observe(self, model, data, memory, key):
+    def observe(self, model: KernelMachine, data: Data, memory: Any, key: Any) -> Observation:
         assert self.route is not None
         setup = self._setup(model, data)
         whitening, target = setup.whiten()
@@ -168,7 +168,7 @@ class Sampled(AbstractObjective):
             },
         )
 
-    def compare(self, model, data, key):
+    def compare(self, model: KernelMachine, data: Data, key: Any) -> float:
         """Minus the log evidence of the same low-rank machine; NaN if it cannot be estimated.
 
         By thermodynamic integration or, for a loss with a wall, by sequential Monte Carlo.
@@ -181,7 +181,9 @@ class Sampled(AbstractObjective):
             estimate = temper(setup, TemperedSMC(), run_key, False)
         return -float(estimate.value)
 
-    def problems(self, model, info, end):
+    def problems(
+        self, model: KernelMachine, info: Mapping[str, np.ndarray], end: int
+    ) -> tuple[str, ...]:
         limits = Thresholds()
         present = np.isfinite(info["acceptance"])
         steps = {name: np.asarray(column)[present] for name, column in info.items()}

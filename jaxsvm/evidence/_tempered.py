@@ -67,7 +67,7 @@ class TemperedSMC:
     max_temperatures: int = 200
     sampler: HMC = HMC()  # noqa: RUF009, it is immutable
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_counts(self, particles=4, runs=2, moves=1, max_temperatures=1)
         check_number("target_ess", self.target_ess, above=0, below=1)
         if not isinstance(self.sampler, HMC):

@@ -72,7 +72,7 @@ class Thermodynamic:
     draws: int = 100
     sampler: Method = HMC()  # noqa: RUF009, it is immutable
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_counts(self, temperatures=4, chains=2, warmup=0, draws=4)
         if self.temperatures % 2:
             raise ValueError(

@@ -1,5 +1,7 @@
 """The Gaussian posterior of a classifier, by mean field theory or expectation propagation."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -59,15 +61,15 @@ class ClassifierPosterior(AbstractGaussianPosterior, AbstractSolution):
         """The embedding strengths `y dual / weights` of the examples, [OW00, eq. 8.40]."""
         return self.y * self.dual / jnp.where(self.weights > 0, self.weights, 1.0)
 
-    def decision(self, x):
+    def decision(self, x: Any) -> Array:
         points = as_points(x, self.x).astype(self.x.dtype)
         zero = jnp.zeros((), self.x.dtype)
         return decide(unfreeze(self.model.kernel), self.x, self.dual, zero, points)
 
-    def deviation(self, x):
+    def deviation(self, x: Any) -> Array:
         return _deviation(*self._covariance_arguments(x))
 
-    def covariance(self, x):
+    def covariance(self, x: Any) -> Array:
         return _covariance(*self._covariance_arguments(x))
 
     def _covariance_arguments(self, x):

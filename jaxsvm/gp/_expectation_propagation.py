@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from .._fit import as_data
 from .._machine import KernelMachine
 from .._parameters import unfreeze
-from ..criteria import AbstractCriterion, evaluation
+from ..criteria import AbstractCriterion, Evaluation, evaluation
 from ..gram import AbstractGram, exact_gram
 from ..posteriors import LeaveOneOutPredictions
 from ..runtime import jit
@@ -44,10 +44,12 @@ class ExpectationPropagation(AbstractCriterion):
         check_tolerance(tolerance)
         self.tolerance = None if tolerance is None else float(tolerance)
 
-    def check(self, model, x, y):
+    def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         check_sites(model)
 
-    def evaluate(self, model, x, y, weights, memory=None):
+    def evaluate(
+        self, model: KernelMachine, x: Array, y: Array, weights: Array, memory: Any = None
+    ) -> Evaluation:
         gram = exact_gram(model.kernel, x)
         limits = _limits(self.tolerance, _MAX_ITERATIONS, y.dtype)
         matching, sites, outcome = solve_sites(model, gram, y, weights, memory, limits)

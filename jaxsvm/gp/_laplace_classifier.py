@@ -35,10 +35,10 @@ class Laplace(AbstractFitCriterion):
     **Arguments:** none.
     """
 
-    def check(self, model, x, y):
+    def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         check_laplace(model)
 
-    def score(self, gram, fit):
+    def score(self, gram: AbstractGram, fit: Fit) -> Array:
         return _EVIDENCE.score(gram, fit)
 
 

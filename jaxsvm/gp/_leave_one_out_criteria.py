@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -11,20 +11,21 @@ from jaxtyping import Array, Float, Int
 
 from .._fit import fit_gram
 from .._machine import KernelMachine
-from ..criteria import AbstractCriterion, evaluation, mean, memory_of, scores
+from ..criteria import AbstractCriterion, Evaluation, evaluation, mean, memory_of, scores
 from ..gram import AbstractGram, exact_gram
 from ..posteriors import LeaveOneOutPredictions
 from ._expectation_propagation import check_sites, leave_out_of_sites, solve_sites
 from ._laplace_classifier import check_laplace, leave_out_of_fit
 from ._mean_field import check_mean_field, leave_out_of_mean_field, solve_mean_field
 
-_SCORES = ("error", "probability", "log")
+ScoreName = Literal["error", "probability", "log"]
+Score = ScoreName | Callable[..., Any]
 
 
-def _check_score(score):
-    if not callable(score) and score not in _SCORES:
+def _check_score(score: Score) -> Score:
+    if not callable(score) and score not in get_args(ScoreName):
         raise ValueError(
-            f"`score` must be one of {', '.join(_SCORES)}, or a function of (y, f), not {score!r}"
+            f"`score` must be one of {', '.join(get_args(ScoreName))}, or a function of (y, f), not {score!r}"
         )
     return score
 
@@ -41,7 +42,7 @@ class AbstractLeaveOneOut(AbstractCriterion):
     - or a function of `(y, f)`, such as those in `criteria.scores`.
     """
 
-    score: eqx.AbstractVar[str | Callable]
+    score: eqx.AbstractVar[Score]
 
     @abc.abstractmethod
     def predictions(
@@ -61,7 +62,9 @@ class AbstractLeaveOneOut(AbstractCriterion):
         **Returns:** the predictions, the result code of the solution, and the memory for the next evaluation.
         """
 
-    def evaluate(self, model, x, y, weights, memory=None):
+    def evaluate(
+        self, model: KernelMachine, x: Array, y: Array, weights: Array, memory: Any = None
+    ) -> Evaluation:
         gram = exact_gram(model.kernel, x)
         left_out, result, memory = self.predictions(model, gram, x, y, weights, memory)
         value = mean(self.score_each(y, left_out), weights)
@@ -100,12 +103,20 @@ class NaiveMeanField(AbstractLeaveOneOut):
     `gp.AbstractLeaveOneOut`.
     """
 
-    score: str | Callable = eqx.field(default="error", static=True, converter=_check_score)
+    score: Score = eqx.field(default="error", static=True, converter=_check_score)
 
-    def check(self, model, x, y):
+    def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         check_mean_field(model)
 
-    def predictions(self, model, gram, x, y, weights, memory):
+    def predictions(
+        self,
+        model: KernelMachine,
+        gram: AbstractGram,
+        x: Array,
+        y: Array,
+        weights: Array,
+        memory: Any,
+    ) -> tuple[LeaveOneOutPredictions, Array, Any]:
         equations, step, outcome = solve_mean_field(model, gram, y, weights, memory)
         return leave_out_of_mean_field(equations, step), outcome.result, step
 
@@ -122,12 +133,20 @@ class LaplaceLeaveOneOut(AbstractLeaveOneOut):
     `gp.AbstractLeaveOneOut`.
     """
 
-    score: str | Callable = eqx.field(default="error", static=True, converter=_check_score)
+    score: Score = eqx.field(default="error", static=True, converter=_check_score)
 
-    def check(self, model, x, y):
+    def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         check_laplace(model)
 
-    def predictions(self, model, gram, x, y, weights, memory):
+    def predictions(
+        self,
+        model: KernelMachine,
+        gram: AbstractGram,
+        x: Array,
+        y: Array,
+        weights: Array,
+        memory: Any,
+    ) -> tuple[LeaveOneOutPredictions, Array, Any]:
         fitted = fit_gram(model, gram, x, y, weights, memory)
         return leave_out_of_fit(gram, fitted), fitted.result, memory_of(fitted)
 
@@ -144,12 +163,20 @@ class ExpectationPropagationLeaveOneOut(AbstractLeaveOneOut):
     `gp.AbstractLeaveOneOut`.
     """
 
-    score: str | Callable = eqx.field(default="error", static=True, converter=_check_score)
+    score: Score = eqx.field(default="error", static=True, converter=_check_score)
 
-    def check(self, model, x, y):
+    def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         check_sites(model)
 
-    def predictions(self, model, gram, x, y, weights, memory):
+    def predictions(
+        self,
+        model: KernelMachine,
+        gram: AbstractGram,
+        x: Array,
+        y: Array,
+        weights: Array,
+        memory: Any,
+    ) -> tuple[LeaveOneOutPredictions, Array, Any]:
         matching, sites, outcome = solve_sites(model, gram, y, weights, memory)
         left_out = leave_out_of_sites(matching, sites, matching.marginals(sites))
         return left_out, outcome.result, sites

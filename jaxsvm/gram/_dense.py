@@ -22,23 +22,31 @@ class DenseGram(AbstractGram):
     def dtype(self) -> Any:
         return self.matrix.dtype
 
-    def diagonal(self):
+    def diagonal(self) -> Array:
         return jnp.diag(self.matrix)
 
-    def row(self, place):
+    def row(self, place: Array) -> Array:
         return self.matrix[place]
 
-    def product(self, vector):
+    def product(self, vector: Array) -> Array:
         return self.matrix @ vector
 
-    def sparse_product(self, vector):
+    def sparse_product(self, vector: Array) -> Array:
         """The sum of the rows that count."""
         return linalg.sparse_product(self.matrix, vector)
 
-    def squared_product(self, vector):
+    def squared_product(self, vector: Array) -> Array:
         return linalg.sparse_product(self.matrix**2, vector)
 
-    def reduced_solve(self, scale, diagonal, *rights, jitter=None, refinements=0, coarse=False):
+    def reduced_solve(
+        self,
+        scale: Array,
+        diagonal: Array,
+        *rights: Array,
+        jitter: Array | float | None = None,
+        refinements: int = 0,
+        coarse: bool = False,
+    ) -> tuple[Array, ...]:
         """By a Cholesky factorization for the examples that take part."""
         return linalg.reduced_solve(
             self.matrix,
@@ -50,44 +58,48 @@ class DenseGram(AbstractGram):
             coarse=coarse,
         )
 
-    def general_solve(self, diagonal, scale, right):
+    def general_solve(self, diagonal: Array, scale: Array, right: Array) -> Array:
         """By a factorization of the whole matrix."""
         return linalg.solve(jnp.diag(diagonal) + scale[:, None] * self.matrix, right)
 
-    def log_determinant(self, curvature, definite=True):
+    def log_determinant(self, curvature: Array, definite: bool = True) -> Array:
         """By a Cholesky factorization for the examples with a curvature, or a general one for all."""
         if definite:
             return linalg.laplace_log_determinant(self.matrix, curvature)
         return linalg.general_log_determinant(self.matrix, curvature)
 
-    def inverse_diagonal(self, scale, diagonal, border=None):
+    def inverse_diagonal(self, scale: Array, diagonal: Array, border: Array | None = None) -> Array:
         """By the inverse of the whole matrix."""
         matrix = scale[:, None] * self.matrix * scale[None, :] + jnp.diag(diagonal)
         return linalg.inverse_diagonal(matrix, border)
 
-    def solve_and_inverse_diagonal(self, diagonal, right, has_offset):
+    def solve_and_inverse_diagonal(
+        self, diagonal: Array, right: Array, has_offset: bool
+    ) -> tuple[Array, Array]:
         """By the inverse of the whole matrix."""
         matrix = self.matrix + jnp.diag(diagonal)
         return linalg.solve_and_inverse_diagonal(matrix, right, has_offset)
 
-    def squared_spans(self, diagonal, free, has_offset):
+    def squared_spans(self, diagonal: Array, free: Array, has_offset: bool) -> Array:
         """By a Cholesky factorization for the free examples."""
         return linalg.squared_spans(self.matrix + jnp.diag(diagonal), free, has_offset)
 
-    def posterior_marginals(self, shift, precision, definite=True):
+    def posterior_marginals(
+        self, shift: Array, precision: Array, definite: bool = True
+    ) -> tuple[Array, Array]:
         return linalg.posterior_marginals(self.matrix, shift, precision, definite)
 
-    def response(self, precision, definite=True):
+    def response(self, precision: Array, definite: bool = True) -> Array:
         return linalg.response(self.matrix, precision, definite)
 
-    def is_finite(self):
+    def is_finite(self) -> Array:
         return jnp.all(jnp.isfinite(self.matrix))
 
-    def is_covariance(self):
+    def is_covariance(self) -> Array:
         """By a Cholesky factorization."""
         return is_covariance(self.matrix)
 
-    def dense(self):
+    def dense(self) -> Array:
         return self.matrix
 
 

@@ -1,15 +1,18 @@
 """What every kernel is, and the algebra of kernels."""
 
 import abc
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from .._parameters import Frozen
 from ..persistence import check_fields
 from ..validation import as_inputs
+
+_Combined = TypeVar("_Combined", "Sum", "Product")
 
 
 class AbstractKernel(eqx.Module):
@@ -77,18 +80,18 @@ class AbstractKernel(eqx.Module):
             )
         return self.cross(first[None], second[None])[0, 0]
 
-    def __add__(self, other):
+    def __add__(self, other: "AbstractKernel | ArrayLike") -> "Sum":
         return _combine(Sum, self, other)
 
-    def __radd__(self, other):
+    def __radd__(self, other: "AbstractKernel | ArrayLike") -> "AbstractKernel":
         if isinstance(other, int) and other == 0:  # so that Python's `sum` works
             return self
         return _combine(Sum, other, self)
 
-    def __mul__(self, other):
+    def __mul__(self, other: "AbstractKernel | ArrayLike") -> "Product":
         return _combine(Product, self, other)
 
-    def __rmul__(self, other):
+    def __rmul__(self, other: "AbstractKernel | ArrayLike") -> "Product":
         return _combine(Product, other, self)
 
 
@@ -104,10 +107,10 @@ class Sum(AbstractKernel):
     left: AbstractKernel
     right: AbstractKernel
 
-    def matrix(self, x1, x2, same):
+    def matrix(self, x1: Array, x2: Array, same: bool) -> Array:
         return self.left.matrix(x1, x2, same) + self.right.matrix(x1, x2, same)
 
-    def diagonal(self, x):
+    def diagonal(self, x: Array) -> Array:
         return self.left.diagonal(x) + self.right.diagonal(x)
 
 
@@ -120,10 +123,10 @@ class Product(AbstractKernel):
     left: AbstractKernel
     right: AbstractKernel
 
-    def matrix(self, x1, x2, same):
+    def matrix(self, x1: Array, x2: Array, same: bool) -> Array:
         return self.left.matrix(x1, x2, same) * self.right.matrix(x1, x2, same)
 
-    def diagonal(self, x):
+    def diagonal(self, x: Array) -> Array:
         return self.left.diagonal(x) * self.right.diagonal(x)
 
 
@@ -134,7 +137,7 @@ def require_kernel(value: Any) -> AbstractKernel:
     return value
 
 
-def _combine(operation, left, right):
+def _combine(operation: type[_Combined], left: Any, right: Any) -> _Combined:
     from ._constant import Constant  # a number is a constant kernel, which is a kernel
 
     operands = []

@@ -1,6 +1,7 @@
 """Kernels that do not look at the points: a constant, and white noise."""
 
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from .._parameters import natural, positive
@@ -17,15 +18,15 @@ class Constant(AbstractKernel):
 
     log_variance: Float[Array, ""]
 
-    def __init__(self, variance=1.0):
+    def __init__(self, variance: ArrayLike = 1.0):
         self.log_variance = positive(variance, "variance")
 
     variance = natural("log_variance", "The variance of the offset.")
 
-    def matrix(self, x1, x2, same):
+    def matrix(self, x1: Array, x2: Array, same: bool) -> Array:
         return jnp.broadcast_to(self.variance, (x1.shape[0], x2.shape[0]))
 
-    def diagonal(self, x):
+    def diagonal(self, x: Array) -> Array:
         return jnp.broadcast_to(self.variance, (x.shape[0],))
 
 
@@ -40,14 +41,14 @@ class White(AbstractKernel):
 
     log_variance: Float[Array, ""]
 
-    def __init__(self, variance=1.0):
+    def __init__(self, variance: ArrayLike = 1.0):
         self.log_variance = positive(variance, "variance")
 
     variance = natural("log_variance", "The variance of the noise.")
 
-    def matrix(self, x1, x2, same):
+    def matrix(self, x1: Array, x2: Array, same: bool) -> Array:
         eye = jnp.eye(x1.shape[0], x2.shape[0], dtype=self.variance.dtype)
         return self.variance * eye if same else jnp.zeros_like(eye)
 
-    def diagonal(self, x):
+    def diagonal(self, x: Array) -> Array:
         return jnp.broadcast_to(self.variance, (x.shape[0],))

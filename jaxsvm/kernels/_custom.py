@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from .._parameters import unfreeze
 from ..persistence import store_in_parts
@@ -43,7 +44,7 @@ class UserFunction(eqx.Module):
         self.parameters = dynamic
         self.rest = (function if self.is_function else None, HashableTree(static))
 
-    def __call__(self, *points):
+    def __call__(self, *points: Any) -> Any:
         """The value at the points."""
         function, static = self.rest
         tree = eqx.combine(unfreeze(self.parameters), static.tree)
@@ -56,18 +57,18 @@ class HashableTree:
     **Arguments:** `tree`, the pytree.
     """
 
-    def __init__(self, tree):
+    def __init__(self, tree: Any):
         self.tree = tree
         leaves, structure = jax.tree.flatten(tree)
         self._key = (tuple(leaves), structure)
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(self._key)
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, HashableTree) and self._key == other._key
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return repr(self.tree)
 
 
@@ -115,7 +116,7 @@ class Custom(AbstractKernel):
     def __init__(self, function: Any, parameters: Any = None):
         self.function = UserFunction(function, parameters)
 
-    def matrix(self, x1, x2, same):
+    def matrix(self, x1: Array, x2: Array, same: bool) -> Array:
         values = jax.vmap(lambda a: jax.vmap(lambda b: self._value(a, b))(x2))(x1)
         if same:
             # symmetrize rounding errors; leave an asymmetric function unchanged, so that `fit` can report it
@@ -125,7 +126,7 @@ class Custom(AbstractKernel):
             values = jnp.where(nearly & ~upper, values.T, values)
         return values
 
-    def diagonal(self, x):
+    def diagonal(self, x: Array) -> Array:
         return jax.vmap(lambda a: self._value(a, a))(x)
 
     def _value(self, a, b):

@@ -5,9 +5,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from .._parameters import natural, positive
+from .._parameters import Values, natural, positive
 from ..persistence import check_fields
 from ..validation import plain
 from ._base import AbstractKernel
@@ -27,16 +28,16 @@ class Linear(AbstractKernel):
 
     log_variance: Float[Array, "..."]
 
-    def __init__(self, variance=1.0):
+    def __init__(self, variance: Values = 1.0):
         self.log_variance = positive(variance, "variance", max_axes=1)
 
     variance = natural("log_variance", "The prior variance of the weights.")
 
-    def matrix(self, x1, x2, same):
+    def matrix(self, x1: Array, x2: Array, same: bool) -> Array:
         deviation = per_input(jnp.sqrt(self.variance), x1, "variances")
         return _inner(x1 * deviation, x2 * deviation, same)
 
-    def diagonal(self, x):
+    def diagonal(self, x: Array) -> Array:
         return jnp.sum(per_input(self.variance, x, "variances") * x**2, axis=1)
 
 
@@ -50,7 +51,7 @@ class Polynomial(AbstractKernel):
     log_variance: Float[Array, ""]
     degree: int = eqx.field(static=True)
 
-    def __init__(self, degree=2, shift=1.0, variance=1.0):
+    def __init__(self, degree: int = 2, shift: ArrayLike = 1.0, variance: ArrayLike = 1.0):
         if (problem := _problem_of_degree(degree)) is not None:
             raise ValueError(problem)
         self.degree = degree
@@ -60,10 +61,10 @@ class Polynomial(AbstractKernel):
     shift = natural("log_shift", "The constant added to the inner product.")
     variance = natural("log_variance", "The factor before the power.")
 
-    def matrix(self, x1, x2, same):
+    def matrix(self, x1: Array, x2: Array, same: bool) -> Array:
         return self.variance * (_inner(x1, x2, same) + self.shift) ** self.degree
 
-    def diagonal(self, x):
+    def diagonal(self, x: Array) -> Array:
         return self.variance * (jnp.sum(x**2, axis=1) + self.shift) ** self.degree
 
 

@@ -4,9 +4,10 @@ import abc
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from .._parameters import natural, positive
+from .._parameters import Values, natural, positive
 from .._roots import safe_root
 from ._base import AbstractKernel
 from ._distances import per_input, scale_inputs, squared_distances
@@ -33,10 +34,10 @@ class AbstractStationary(AbstractKernel):
     )
     variance = natural("log_variance", "The variance of the function at a point.")
 
-    def matrix(self, x1, x2, same):
+    def matrix(self, x1: Array, x2: Array, same: bool) -> Array:
         return self.variance * self.correlation(squared_distances(x1, x2, self.lengthscale, same))
 
-    def diagonal(self, x):
+    def diagonal(self, x: Array) -> Array:
         return jnp.broadcast_to(self.variance, (x.shape[0],))
 
 
@@ -52,11 +53,11 @@ class RBF(AbstractStationary):
     log_lengthscale: Float[Array, "..."]
     log_variance: Float[Array, ""]
 
-    def __init__(self, lengthscale=1.0, variance=1.0):
+    def __init__(self, lengthscale: Values = 1.0, variance: ArrayLike = 1.0):
         self.log_lengthscale = positive(lengthscale, "lengthscale", max_axes=1)
         self.log_variance = positive(variance, "variance")
 
-    def correlation(self, squared):
+    def correlation(self, squared: Array) -> Array:
         """`exp(-r^2 / 2)`."""
         return jnp.exp(-squared / 2)
 
@@ -70,11 +71,11 @@ class Matern12(AbstractStationary):
     log_lengthscale: Float[Array, "..."]
     log_variance: Float[Array, ""]
 
-    def __init__(self, lengthscale=1.0, variance=1.0):
+    def __init__(self, lengthscale: Values = 1.0, variance: ArrayLike = 1.0):
         self.log_lengthscale = positive(lengthscale, "lengthscale", max_axes=1)
         self.log_variance = positive(variance, "variance")
 
-    def correlation(self, squared):
+    def correlation(self, squared: Array) -> Array:
         """`exp(-r)`."""
         return jnp.exp(-safe_root(squared))
 
@@ -88,11 +89,11 @@ class Matern32(AbstractStationary):
     log_lengthscale: Float[Array, "..."]
     log_variance: Float[Array, ""]
 
-    def __init__(self, lengthscale=1.0, variance=1.0):
+    def __init__(self, lengthscale: Values = 1.0, variance: ArrayLike = 1.0):
         self.log_lengthscale = positive(lengthscale, "lengthscale", max_axes=1)
         self.log_variance = positive(variance, "variance")
 
-    def correlation(self, squared):
+    def correlation(self, squared: Array) -> Array:
         """`(1 + sqrt(3) r) exp(-sqrt(3) r)`."""
         root = safe_root(3 * squared)
         return (1 + root) * jnp.exp(-root)
@@ -107,11 +108,11 @@ class Matern52(AbstractStationary):
     log_lengthscale: Float[Array, "..."]
     log_variance: Float[Array, ""]
 
-    def __init__(self, lengthscale=1.0, variance=1.0):
+    def __init__(self, lengthscale: Values = 1.0, variance: ArrayLike = 1.0):
         self.log_lengthscale = positive(lengthscale, "lengthscale", max_axes=1)
         self.log_variance = positive(variance, "variance")
 
-    def correlation(self, squared):
+    def correlation(self, squared: Array) -> Array:
         """`(1 + s + s^2/3) exp(-s)`."""
         root = safe_root(5 * squared)
         return (1 + root + 5 * squared / 3) * jnp.exp(-root)
@@ -128,14 +129,16 @@ class RationalQuadratic(AbstractStationary):
     log_variance: Float[Array, ""]
     log_mixture: Float[Array, ""]
 
-    def __init__(self, lengthscale=1.0, variance=1.0, mixture=1.0):
+    def __init__(
+        self, lengthscale: Values = 1.0, variance: ArrayLike = 1.0, mixture: ArrayLike = 1.0
+    ):
         self.log_lengthscale = positive(lengthscale, "lengthscale", max_axes=1)
         self.log_variance = positive(variance, "variance")
         self.log_mixture = positive(mixture, "mixture")
 
     mixture = natural("log_mixture", "The exponent of the mixture.")
 
-    def correlation(self, squared):
+    def correlation(self, squared: Array) -> Array:
         """`(1 + r^2 / (2 mixture))^(-mixture)`."""
         return jnp.exp(-self.mixture * jnp.log1p(squared / (2 * self.mixture)))
 
@@ -155,7 +158,7 @@ class Periodic(AbstractKernel):
     log_variance: Float[Array, ""]
     log_period: Float[Array, "..."]
 
-    def __init__(self, lengthscale=1.0, variance=1.0, period=1.0):
+    def __init__(self, lengthscale: Values = 1.0, variance: ArrayLike = 1.0, period: Values = 1.0):
         self.log_lengthscale = positive(lengthscale, "lengthscale", max_axes=1)
         self.log_variance = positive(variance, "variance")
         self.log_period = positive(period, "period", max_axes=1)
@@ -166,7 +169,7 @@ class Periodic(AbstractKernel):
     variance = natural("log_variance", "The variance of the function at a point.")
     period = natural("log_period", "The period of each input.")
 
-    def matrix(self, x1, x2, same):
+    def matrix(self, x1: Array, x2: Array, same: bool) -> Array:
         circle1 = self._on_circles(x1)
         circle2 = circle1 if same else self._on_circles(x2)
         # cosines and sines of an input share its lengthscale
@@ -175,7 +178,7 @@ class Periodic(AbstractKernel):
         distances = squared_distances(circle1, circle2, lengthscale, same)
         return self.variance * jnp.exp(-distances / 2)
 
-    def diagonal(self, x):
+    def diagonal(self, x: Array) -> Array:
         return jnp.broadcast_to(self.variance, (x.shape[0],))
 
     def _on_circles(self, x):

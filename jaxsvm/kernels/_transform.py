@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._parameters import natural, positive
+from .._parameters import Values, natural, positive
 from ..persistence import check_fields
 from ._base import AbstractKernel, require_kernel
 from ._custom import UserFunction
@@ -28,7 +28,7 @@ class ARD(AbstractKernel):
     kernel: AbstractKernel
     log_lengthscale: Float[Array, " d"]
 
-    def __init__(self, kernel: AbstractKernel, lengthscale):
+    def __init__(self, kernel: AbstractKernel, lengthscale: Values):
         self.kernel = require_kernel(kernel)
         self.log_lengthscale = positive(lengthscale, "lengthscale", max_axes=1)
         if self.log_lengthscale.ndim != 1:
@@ -38,10 +38,10 @@ class ARD(AbstractKernel):
         "log_lengthscale", "The distance in each input over which the function varies."
     )
 
-    def matrix(self, x1, x2, same):
+    def matrix(self, x1: Array, x2: Array, same: bool) -> Array:
         return self.kernel.matrix(self._scaled(x1), self._scaled(x2), same)
 
-    def diagonal(self, x):
+    def diagonal(self, x: Array) -> Array:
         return self.kernel.diagonal(self._scaled(x))
 
     def _scaled(self, x):
@@ -66,10 +66,10 @@ class Subspace(AbstractKernel):
         if (problem := _problem_of_inputs(self)) is not None:
             raise ValueError(problem)
 
-    def matrix(self, x1, x2, same):
+    def matrix(self, x1: Array, x2: Array, same: bool) -> Array:
         return self.kernel.matrix(self._seen(x1), self._seen(x2), same)
 
-    def diagonal(self, x):
+    def diagonal(self, x: Array) -> Array:
         return self.kernel.diagonal(self._seen(x))
 
     def _seen(self, x):
@@ -105,11 +105,11 @@ class Transform(AbstractKernel):
         self.kernel = require_kernel(kernel)
         self.function = UserFunction(function, parameters)
 
-    def matrix(self, x1, x2, same):
+    def matrix(self, x1: Array, x2: Array, same: bool) -> Array:
         features1 = self._features(x1)
         return self.kernel.matrix(features1, features1 if same else self._features(x2), same)
 
-    def diagonal(self, x):
+    def diagonal(self, x: Array) -> Array:
         return self.kernel.diagonal(self._features(x))
 
     def _features(self, x):

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -191,7 +191,7 @@ class AbstractClassification(AbstractLoss):
         one = jnp.ones_like(f)
         return jax.nn.sigmoid(self.value(-one, f) - self.value(one, f))
 
-    def sample_labels(self, f: Float[Array, " n"], *, key) -> Float[Array, " n"]:
+    def sample_labels(self, f: Float[Array, " n"], *, key: Any) -> Float[Array, " n"]:
         """Labels drawn from `probability(f)`.
 
         **Arguments:** `f`, latent values; `key`, a PRNG key.
@@ -216,7 +216,7 @@ class AbstractRegression(AbstractLoss):
         """The variance of the noise whose density is proportional to `exp(-L)`, by quadrature."""
         return noise_variance(self)
 
-    def sample_noise(self, shape: tuple[int, ...], *, key) -> Float[Array, "..."]:
+    def sample_noise(self, shape: tuple[int, ...], *, key: Any) -> Float[Array, "..."]:
         """Draws from the noise whose density is proportional to `exp(-L)`.
 
         **Arguments:** `shape`, that of the array; `key`, a PRNG key.

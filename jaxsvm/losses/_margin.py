@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from .._parameters import natural, positive
@@ -19,16 +20,16 @@ class Hinge(AbstractMargin):
 
     log_C: Float[Array, ""]
 
-    def __init__(self, C=1.0):
+    def __init__(self, C: ArrayLike = 1.0):
         self.log_C = positive(C, "C")
 
     C = natural("log_C", "The penalty.")
 
-    def shape(self):
+    def shape(self) -> Shape:
         """Bound `C`, no compliance."""
         return Shape(bound=self.C)
 
-    def log_normalizer(self):
+    def log_normalizer(self) -> Array:
         """`ln kappa(C) = -ln(1 + exp(-2 C))`, below eq. 6."""
         return -jax.nn.softplus(-2 * self.C)
 
@@ -43,16 +44,16 @@ class SquaredHinge(AbstractMargin):
 
     log_C: Float[Array, ""]
 
-    def __init__(self, C=1.0):
+    def __init__(self, C: ArrayLike = 1.0):
         self.log_C = positive(C, "C")
 
     C = natural("log_C", "The penalty.")
 
-    def shape(self):
+    def shape(self) -> Shape:
         """Compliance `1 / C`, no bound."""
         return Shape(compliance=1 / self.C)
 
-    def log_normalizer(self):
+    def log_normalizer(self) -> Array:
         """`ln kappa(C)` for the quadratic penalty: see `quadratic_log_kappa`."""
         return quadratic_log_kappa(self.C)
 
@@ -68,16 +69,16 @@ class LeastSquares(AbstractTwoSided, AbstractClassification):
 
     log_C: Float[Array, ""]
 
-    def __init__(self, C=1.0):
+    def __init__(self, C: ArrayLike = 1.0):
         self.log_C = positive(C, "C")
 
     C = natural("log_C", "The penalty.")
 
-    def shape(self):
+    def shape(self) -> Shape:
         """Compliance `1 / C`, no bound."""
         return Shape(compliance=1 / self.C)
 
-    def log_normalizer(self):
+    def log_normalizer(self) -> Array:
         """`ln kappa(C)`: for margins up to one the loss is the squared hinge, and so is its kappa."""
         return quadratic_log_kappa(self.C)
 

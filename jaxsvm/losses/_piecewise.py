@@ -13,7 +13,8 @@ quadratic on an interval, which makes the dual problem a box-constrained quadrat
 """
 
 import abc
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -69,7 +70,7 @@ class AbstractPiecewise(AbstractLoss):
         """Whether latent values over an interval have no loss, so that solutions are sparse."""
         return not self.is_two_sided or self.shape().dead_zone is not None
 
-    def value(self, y, f):
+    def value(self, y: Array, f: Array) -> Array:
         _, compliance, bound = self.shape()
         excess = self._positive_excess(y, f)[1]
         if compliance is None:
@@ -80,7 +81,7 @@ class AbstractPiecewise(AbstractLoss):
         quadratic = jnp.minimum(excess, knee) ** 2 / (2 * compliance)
         return quadratic + bound * jnp.maximum(excess - knee, 0)
 
-    def derivative(self, y, f):
+    def derivative(self, y: Array, f: Array) -> Array:
         """`dL/df`; at a kink, the subgradient of smallest magnitude."""
         sign, excess = self._positive_excess(y, f)
         _, compliance, bound = self.shape()
@@ -89,7 +90,7 @@ class AbstractPiecewise(AbstractLoss):
         magnitude = excess / compliance
         return -sign * (magnitude if bound is None else jnp.minimum(magnitude, bound))
 
-    def curvature(self, y, f):
+    def curvature(self, y: Array, f: Array) -> Array:
         """`1 / compliance` on the quadratic pieces, zero elsewhere (at a kink it is infinite)."""
         _, compliance, bound = self.shape()
         if compliance is None:
@@ -105,7 +106,7 @@ class AbstractPiecewise(AbstractLoss):
         sign, excess = self.excess(y, f)
         return sign, jnp.maximum(excess, 0) if self.has_flat_zone else excess
 
-    def conjugate(self, y, dual, weights) -> Float[Array, " n"]:
+    def conjugate(self, y: Array, dual: Array, weights: Array) -> Float[Array, " n"]:
         """Fenchel's conjugate `sup_f (-dual f - weights L(y, f))`, for coefficients within their bounds.
 
         **Arguments:** `y`, labels or targets; `dual`, coefficients; `weights` of the examples.
@@ -117,7 +118,7 @@ class AbstractPiecewise(AbstractLoss):
         return linear + weighted_compliance(self, weights, dual.dtype) * dual**2 / 2
 
     def respond(
-        self, y, f, compliance: Float[Array, " n"], bound: Float[Array, " n"]
+        self, y: Array, f: Array, compliance: Float[Array, " n"], bound: Float[Array, " n"]
     ) -> tuple[Float[Array, " n"], Bool[Array, " n"]]:
         """Dual coefficients of the loss with another compliance and bound, and which of them are free.
 
@@ -136,7 +137,7 @@ class AbstractPiecewise(AbstractLoss):
             free &= magnitude > 0
         return sign * jnp.clip(magnitude, 0, bound), free
 
-    def target(self, y, dual) -> Float[Array, " n"]:
+    def target(self, y: Array, dual: Array) -> Float[Array, " n"]:
         """What `f + compliance dual` is for a free example whose dual coefficient has that sign.
 
         **Arguments:** `y`, labels or targets; `dual`, coefficients.
@@ -146,7 +147,7 @@ class AbstractPiecewise(AbstractLoss):
         dead_zone = self.shape().dead_zone
         return y if dead_zone is None else y - jnp.sign(dual) * dead_zone
 
-    def cheaper_side(self, y, dual, bound) -> Float[Array, " n"]:
+    def cheaper_side(self, y: Array, dual: Array, bound: Array) -> Float[Array, " n"]:
         """The direction, -1 or +1, in which leaving the edge of the flat zone costs the lesser duality gap.
 
         **Arguments:** `y`, labels or targets; `dual`, coefficients; `bound`, one for each example.
@@ -156,7 +157,9 @@ class AbstractPiecewise(AbstractLoss):
         outward = jnp.sign(dual) if self.is_two_sided else y
         return jnp.where(2 * jnp.abs(dual) < bound, outward, -outward)
 
-    def latent_range(self, y, dual, weights) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    def latent_range(
+        self, y: Array, dual: Array, weights: Array
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """The interval of latent values at which `-dual` is a subgradient of `weights * L`.
 
         One point for a free example, a half-line for one at its bound, the flat zone for a zero coefficient.
@@ -181,7 +184,7 @@ class AbstractPiecewise(AbstractLoss):
         low = jnp.where(dual >= bound, -jnp.inf, low)
         return low, jnp.where(dual <= -bound, jnp.inf, high)
 
-    def violation(self, y, f, dual, weights) -> Float[Array, " n"]:
+    def violation(self, y: Array, f: Array, dual: Array, weights: Array) -> Float[Array, " n"]:
         """By how much a latent value misses what its dual coefficient asks for, in units of `f`.
 
         **Arguments:** `y`, labels or targets; `f`, latent values; `dual`, coefficients; `weights` of the
@@ -192,7 +195,7 @@ class AbstractPiecewise(AbstractLoss):
         low, high = self.latent_range(y, dual, weights)
         return jnp.maximum(jnp.maximum(low - f, f - high), 0.0)
 
-    def fenchel_gap(self, y, f, dual, weights) -> Float[Array, " n"]:
+    def fenchel_gap(self, y: Array, f: Array, dual: Array, weights: Array) -> Float[Array, " n"]:
         """`weights L(y, f) + conjugate(dual) + dual f`: never negative, zero at the solution.
 
         **Arguments:** `y`, labels or targets; `f`, latent values; `dual`, coefficients within their bounds;
@@ -208,7 +211,7 @@ class AbstractPiecewise(AbstractLoss):
         magnitude = jnp.abs(dual)
         return weights * self.value(y, f) - magnitude * (excess - compliance * magnitude / 2)
 
-    def optimality(self, y, f, dual, weights, free):
+    def optimality(self, y: Array, f: Array, dual: Array, weights: Array, free: Array) -> Array:
         """`R = f + compliance dual - target` of a free example, `dual` minus its bound or zero of others."""
         compliance = weighted_compliance(self, weights, f.dtype)
         held = jnp.zeros_like(dual)
@@ -216,12 +219,16 @@ class AbstractPiecewise(AbstractLoss):
             held = jnp.sign(dual) * weighted_bound(self, weights, f.dtype)
         return jnp.where(free, f + compliance * dual - self.target(y, dual), dual - held)
 
-    def optimality_slopes(self, y, f, weights, free):
+    def optimality_slopes(
+        self, y: Array, f: Array, weights: Array, free: Array
+    ) -> tuple[Array, Array]:
         """The compliance and one for a free example, one and zero for others."""
         compliance = weighted_compliance(self, weights, f.dtype)
         return jnp.where(free, compliance, 1.0), jnp.where(free, 1.0, 0.0)
 
-    def laplace_curvature(self, y, f, dual, weights, free):
+    def laplace_curvature(
+        self, y: Array, f: Array, dual: Array, weights: Array, free: Array
+    ) -> Array:
         """`1 / compliance` for a free example; at a kink, that of a Gaussian with the same integral.
 
         With the dual coefficient `a` between the slopes `low` and `high`, `exp(-slope t)` on both sides of a
@@ -235,14 +242,21 @@ class AbstractPiecewise(AbstractLoss):
         width = jnp.where(weights > 0, high - low, 1.0)
         return jnp.where(free, 2 * jnp.pi * ((size - low) * (high - size) / width) ** 2, 0.0)
 
-    def softened(self, y, f, weights, width):
+    def softened(self, y: Array, f: Array, weights: Array, width: float) -> tuple[Array, Array]:
         """Slope and curvature with the width added to the compliance."""
         compliance = weighted_compliance(self, weights, f.dtype) + width
         bound = weighted_bound(self, weights, f.dtype)
         response, free = self.respond(y, f, compliance, bound)
         return -response, jnp.where(free, 1 / compliance, 0.0)
 
-    def stationary_objective(self, y, weights, dual, offset, product):
+    def stationary_objective(
+        self,
+        y: Array,
+        weights: Array,
+        dual: Array,
+        offset: Array,
+        product: Callable[[Array], Array],
+    ) -> Array:
         """The dual objective, of the same value but without kinks; coefficients at a bound move with it."""
         held = dual
         if self.shape().bound is not None:
@@ -252,7 +266,7 @@ class AbstractPiecewise(AbstractLoss):
         return -jnp.sum(jnp.where(weights > 0, conjugates, 0.0)) - held @ product(held) / 2
 
 
-def weighted_compliance(loss: AbstractPiecewise, weights, dtype) -> Float[Array, " n"]:
+def weighted_compliance(loss: AbstractPiecewise, weights: Array, dtype: Any) -> Float[Array, " n"]:
     """The compliance of `weight * L` for each example; of no interest where the weight is zero.
 
     **Arguments:** `loss`; `weights` of the examples; `dtype` of the result.
@@ -265,7 +279,7 @@ def weighted_compliance(loss: AbstractPiecewise, weights, dtype) -> Float[Array,
     return (compliance / jnp.where(weights > 0, weights, 1.0)).astype(dtype)
 
 
-def weighted_bound(loss: AbstractPiecewise, weights, dtype) -> Float[Array, " n"]:
+def weighted_bound(loss: AbstractPiecewise, weights: Array, dtype: Any) -> Float[Array, " n"]:
     """The bound of `weight * L` for each example: zero where the weight is zero.
 
     **Arguments:** `loss`; `weights` of the examples; `dtype` of the result.
@@ -283,7 +297,7 @@ class AbstractOneSided(AbstractPiecewise):
 
     is_two_sided: ClassVar[bool] = False
 
-    def excess(self, y, f):
+    def excess(self, y: Array, f: Array) -> tuple[Array, Array]:
         """The label, and `1 - y f`."""
         return y, 1 - y * f
 
@@ -293,7 +307,7 @@ class AbstractTwoSided(AbstractPiecewise):
 
     is_two_sided: ClassVar[bool] = True
 
-    def excess(self, y, f):
+    def excess(self, y: Array, f: Array) -> tuple[Array, Array]:
         """The sign of the residual, and by how much it leaves the insensitive zone."""
         residual = y - f
         sign = jnp.where(residual >= 0, 1.0, -1.0).astype(residual.dtype)

@@ -1,6 +1,7 @@
 """The losses of support vector regression: all of them noise models."""
 
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from .._parameters import natural, positive, proportion, read
@@ -22,7 +23,7 @@ class SoftInsensitive(AbstractResidual):
     log_epsilon: Float[Array, ""]
     logit_beta: Float[Array, ""]
 
-    def __init__(self, C=1.0, epsilon=0.1, beta=0.3):
+    def __init__(self, C: ArrayLike = 1.0, epsilon: ArrayLike = 0.1, beta: ArrayLike = 0.3):
         self.log_C = positive(C, "C")
         self.log_epsilon = positive(epsilon, "epsilon")
         self.logit_beta = proportion(beta, "beta")
@@ -31,7 +32,7 @@ class SoftInsensitive(AbstractResidual):
     epsilon = natural("log_epsilon", "The half-width of the insensitive zone.")
     beta = natural("logit_beta", "The share of `epsilon` over which the corners are rounded.")
 
-    def shape(self):
+    def shape(self) -> Shape:
         """Dead zone `(1 - beta) epsilon`, compliance `2 beta epsilon / C`, bound `C`."""
         zone = self.epsilon / (1 + jnp.exp(read(self.logit_beta)))
         return Shape(zone, 2 * self.beta * self.epsilon / self.C, self.C)
@@ -46,14 +47,14 @@ class EpsilonInsensitive(AbstractResidual):
     log_C: Float[Array, ""]
     log_epsilon: Float[Array, ""]
 
-    def __init__(self, C=1.0, epsilon=0.1):
+    def __init__(self, C: ArrayLike = 1.0, epsilon: ArrayLike = 0.1):
         self.log_C = positive(C, "C")
         self.log_epsilon = positive(epsilon, "epsilon")
 
     C = natural("log_C", "The slope outside the insensitive zone.")
     epsilon = natural("log_epsilon", "The half-width of the insensitive zone.")
 
-    def shape(self):
+    def shape(self) -> Shape:
         """Dead zone `epsilon`, bound `C`."""
         return Shape(dead_zone=self.epsilon, bound=self.C)
 
@@ -69,14 +70,14 @@ class Huber(AbstractResidual):
     log_C: Float[Array, ""]
     log_epsilon: Float[Array, ""]
 
-    def __init__(self, C=1.0, epsilon=0.1):
+    def __init__(self, C: ArrayLike = 1.0, epsilon: ArrayLike = 0.1):
         self.log_C = positive(C, "C")
         self.log_epsilon = positive(epsilon, "epsilon")
 
     C = natural("log_C", "The slope of the linear pieces.")
     epsilon = natural("log_epsilon", "Half of the half-width of the quadratic piece.")
 
-    def shape(self):
+    def shape(self) -> Shape:
         """Compliance `2 epsilon / C`, bound `C`."""
         return Shape(compliance=2 * self.epsilon / self.C, bound=self.C)
 
@@ -89,12 +90,12 @@ class Laplacian(AbstractResidual):
 
     log_C: Float[Array, ""]
 
-    def __init__(self, C=1.0):
+    def __init__(self, C: ArrayLike = 1.0):
         self.log_C = positive(C, "C")
 
     C = natural("log_C", "The slope.")
 
-    def shape(self):
+    def shape(self) -> Shape:
         """Bound `C`."""
         return Shape(bound=self.C)
 
@@ -107,9 +108,9 @@ class Quadratic(AbstractResidual):
 
     log_noise_variance: Float[Array, ""]
 
-    def __init__(self, noise_variance=1.0):
+    def __init__(self, noise_variance: ArrayLike = 1.0):
         self.log_noise_variance = positive(noise_variance, "noise_variance")
 
-    def shape(self):
+    def shape(self) -> Shape:
         """Compliance `noise_variance`."""
         return Shape(compliance=jnp.exp(read(self.log_noise_variance)))

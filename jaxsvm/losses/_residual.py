@@ -1,7 +1,10 @@
 """Piecewise losses of a residual, as models of the noise with everything in closed form."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from ._base import AbstractRegression
 from ._piecewise import AbstractTwoSided
@@ -10,7 +13,7 @@ from ._piecewise import AbstractTwoSided
 class AbstractResidual(AbstractTwoSided, AbstractRegression):
     """A piecewise loss of the residual `r = y - f`, a noise model in closed form [CKO04, eq. 14]."""
 
-    def log_normalizer(self):
+    def log_normalizer(self) -> Array:
         """`-ln Z` with `Z = 2 (zone + gauss + tail)`, the three parts of the half-line's integral.
 
         `zone = dead_zone`, `gauss = sqrt(pi compliance / 2) erf(bound sqrt(compliance / 2))`,
@@ -19,7 +22,7 @@ class AbstractResidual(AbstractTwoSided, AbstractRegression):
         return -jnp.log(2 * sum(self._masses()))
 
     @property
-    def noise_variance(self):
+    def noise_variance(self) -> Array:
         """The variance of the noise, in closed form.
 
         [CKO04, eq. 15], which is the case of the soft insensitive loss.
@@ -40,7 +43,7 @@ class AbstractResidual(AbstractTwoSided, AbstractRegression):
             second_moment += tail * (knee**2 + 2 * knee / bound + 2 / bound**2)
         return second_moment / (zone + gauss + tail)
 
-    def noise_cumulative(self, residual):
+    def noise_cumulative(self, residual: Array) -> Array:
         """The probability that the noise is at most `residual`, in closed form."""
         _, compliance, bound = self.shape()
         zone, gauss, tail = self._masses()
@@ -57,7 +60,7 @@ class AbstractResidual(AbstractTwoSided, AbstractRegression):
             covered -= tail * jnp.expm1(-bound * jnp.maximum(size - knee, 0.0))
         return 0.5 + jnp.sign(residual) * covered / (2 * (zone + gauss + tail))
 
-    def sample_noise(self, shape, *, key):
+    def sample_noise(self, shape: tuple[int, ...], *, key: Any) -> Array:
         """Draws from the noise: uniform in the zone, a truncated Gaussian, an exponential tail."""
         dead_zone, compliance, bound = self.shape()
         masses = jnp.stack(self._masses())

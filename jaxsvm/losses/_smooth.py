@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from .._parameters import half_proportion, natural, positive
@@ -19,24 +20,24 @@ class Logistic(AbstractClassification):
     is_convex: ClassVar[bool] = True
     log_C: Float[Array, ""]
 
-    def __init__(self, C=1.0):
+    def __init__(self, C: ArrayLike = 1.0):
         self.log_C = positive(C, "C")
 
     C = natural("log_C", "The penalty.")
 
-    def value(self, y, f):
+    def value(self, y: Array, f: Array) -> Array:
         """`C ln(1 + exp(-y f))`."""
         return self.C * jax.nn.softplus(-y * f)
 
-    def derivative(self, y, f):
+    def derivative(self, y: Array, f: Array) -> Array:
         """`-C y / (1 + exp(y f))`."""
         return -self.C * y * jax.nn.sigmoid(-y * f)
 
-    def curvature(self, y, f):
+    def curvature(self, y: Array, f: Array) -> Array:
         """`C s (1 - s)` with `s = 1 / (1 + exp(-y f))`."""
         return self.C * jax.nn.sigmoid(f) * jax.nn.sigmoid(-f)
 
-    def log_normalizer(self):
+    def log_normalizer(self) -> Array:
         """`ln kappa(C)`, `1 / kappa = max_z (s(z)^C + s(-z)^C)`: 1 for `C >= 1`, else `2^(1 - C)`."""
         return jnp.minimum(self.C - 1, 0) * jnp.log(2.0)
 
@@ -52,26 +53,26 @@ class Probit(AbstractClassification):
     is_convex: ClassVar[bool] = True
     log_noise_variance: Float[Array, ""]
 
-    def __init__(self, noise_variance=1.0):
+    def __init__(self, noise_variance: ArrayLike = 1.0):
         self.log_noise_variance = positive(noise_variance, "noise_variance")
 
     noise_variance = natural("log_noise_variance", "The variance of the noise.")
 
-    def value(self, y, f):
+    def value(self, y: Array, f: Array) -> Array:
         """`-ln Phi(z)`, `z = y f / sqrt(noise_variance)`."""
         return -_log_cumulative(y * f / jnp.sqrt(self.noise_variance))
 
-    def derivative(self, y, f):
+    def derivative(self, y: Array, f: Array) -> Array:
         """`-y h(z) / sqrt(noise_variance)` with the hazard `h = phi / Phi`."""
         deviation = jnp.sqrt(self.noise_variance)
         return -y * _hazard(y * f / deviation)[0] / deviation
 
-    def curvature(self, y, f):
+    def curvature(self, y: Array, f: Array) -> Array:
         """`h (h + z) / noise_variance`."""
         hazard, excess = _hazard(y * f / jnp.sqrt(self.noise_variance))
         return hazard * excess / self.noise_variance
 
-    def log_normalizer(self):
+    def log_normalizer(self) -> Array:
         """Zero: the likelihood is normalized."""
         return jnp.zeros_like(self.noise_variance)
 
@@ -90,31 +91,31 @@ class FlipNoise(AbstractClassification):
     half_logit_flip_rate: Float[Array, ""]
     log_noise_variance: Float[Array, ""]
 
-    def __init__(self, flip_rate=0.05, noise_variance=1.0):
+    def __init__(self, flip_rate: ArrayLike = 0.05, noise_variance: ArrayLike = 1.0):
         self.half_logit_flip_rate = half_proportion(flip_rate, "flip_rate")
         self.log_noise_variance = positive(noise_variance, "noise_variance")
 
     flip_rate = natural("half_logit_flip_rate", "The probability of a flipped label.")
     noise_variance = natural("log_noise_variance", "The variance of the input noise.")
 
-    def value(self, y, f):
+    def value(self, y: Array, f: Array) -> Array:
         """`-ln(flip_rate + (1 - 2 flip_rate) Phi(z))`."""
         z = y * f / jnp.sqrt(self.noise_variance)
         return -self._log_probability(z)
 
-    def derivative(self, y, f):
+    def derivative(self, y: Array, f: Array) -> Array:
         """`-y share h(z) / sqrt(noise_variance)`, `share` the part of the probability that is not a flip."""
         deviation = jnp.sqrt(self.noise_variance)
         z = y * f / deviation
         return -y * self._share(z) * _hazard(z)[0] / deviation
 
-    def curvature(self, y, f):
+    def curvature(self, y: Array, f: Array) -> Array:
         """`share h (share h + z) / noise_variance`: negative where a label looks like a flip."""
         z = y * f / jnp.sqrt(self.noise_variance)
         slope = self._share(z) * _hazard(z)[0]
         return slope * (slope + z) / self.noise_variance
 
-    def log_normalizer(self):
+    def log_normalizer(self) -> Array:
         """Zero: the likelihood is normalized."""
         return jnp.zeros_like(self.noise_variance)
 
@@ -144,7 +145,7 @@ class Trigonometric(AbstractClassification):
     is_convex: ClassVar[bool] = True
     has_wall: ClassVar[bool] = True
 
-    def value(self, y, f):
+    def value(self, y: Array, f: Array) -> Array:
         """`2 ln sec(pi (1 - z) / 4)`."""
         angle, beyond = _angle(y * f)
         # near zero the cosine is one but for rounding, near the wall the sine
@@ -153,19 +154,19 @@ class Trigonometric(AbstractClassification):
             beyond, jnp.inf, -jnp.where(angle < jnp.pi / 4, small, 2 * jnp.log(jnp.cos(angle)))
         )
 
-    def derivative(self, y, f):
+    def derivative(self, y: Array, f: Array) -> Array:
         """`-y pi/2 tan(pi (1 - z) / 4)`."""
         angle, beyond = _angle(y * f)
         return -y * jnp.where(beyond, jnp.inf, jnp.pi / 2 * jnp.tan(angle))
 
-    def curvature(self, y, f):
+    def curvature(self, y: Array, f: Array) -> Array:
         """`pi^2/8 sec^2(pi (1 - z) / 4)` below `z = 1`, zero above."""
         z = y * f
         angle, beyond = _angle(z)
         inside = jnp.where(beyond, jnp.inf, jnp.pi**2 / 8 / jnp.cos(angle) ** 2)
         return jnp.where(z < 1, inside, 0.0)
 
-    def log_normalizer(self):
+    def log_normalizer(self) -> Array:
         """Zero: `cos^2 + sin^2 = 1`."""
         return jnp.zeros(())
 

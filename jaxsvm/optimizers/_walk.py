@@ -24,7 +24,7 @@ class GreedyWalk(eqx.Module):
     factor: float = eqx.field(static=True, default=1.3)
     step_tolerance: float = eqx.field(static=True, default=1e-3)
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         for name in ("step", "step_tolerance"):
             check_number(name, getattr(self, name), above=0)
         check_number("factor", self.factor, above=1)

@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import numpy as np
@@ -85,7 +85,7 @@ def problem_of(module: Any) -> str | None:
     """
     for field in dataclasses.fields(cast(Any, module)):
         value = getattr(module, field.name)
-        wanted = field.type
+        wanted = field.type.__bound__ if isinstance(field.type, TypeVar) else field.type
         if inspect.isclass(wanted) and issubclass(wanted, AbstractArray):
             rule = ARRAY_RULES.get(type(value))
             if rule is not None:

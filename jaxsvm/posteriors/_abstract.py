@@ -12,7 +12,7 @@ from .._predictor import AbstractPredictor, as_predictions
 from ..runtime import is_traced, jit
 from ..validation import as_targets, check_count
 from ._components import Components, Joint, draw, same_for_all
-from ._probability import check_rule, mixture_probability
+from ._probability import Rule, check_rule, mixture_probability
 from ._targets import (
     cumulatives,
     log_densities,
@@ -58,7 +58,7 @@ class AbstractPosterior(AbstractPredictor):
         parts = self.components(x)
         return parts.mean, parts.deviation
 
-    def probability(self, x: Any, rule: str = "normalized") -> Float[Array, " m"]:
+    def probability(self, x: Any, rule: Rule = "normalized") -> Float[Array, " m"]:
         """`P(y = +1)` of new points.
 
         Here `<.>` is the average over latent values and `Q(y | f) = exp(-L(y, f))`. Probabilities of several
@@ -186,15 +186,15 @@ class AbstractGaussianPosterior(AbstractPosterior):
         **Returns:** a symmetric matrix.
         """
 
-    def predict(self, x):
+    def predict(self, x: Any) -> Array:
         return as_predictions(
             self.loss, self.decision(x)
         )  # for one Gaussian, the more probable label
 
-    def components(self, x):
+    def components(self, x: Any) -> Components:
         return _one_gaussian(unfreeze(self.loss), self.decision(x), self.deviation(x))
 
-    def joint(self, x):
+    def joint(self, x: Any) -> Joint:
         mean, covariance = self.decision(x), self.covariance(x)
         return Joint(mean[None, None, :], covariance[None], jnp.ones(1, mean.dtype))
 
@@ -202,7 +202,7 @@ class AbstractGaussianPosterior(AbstractPosterior):
 class AbstractMixture(AbstractPosterior):
     """A posterior of several Gaussians or draws; the sign of its mean need not be the more probable label."""
 
-    def predict(self, x):
+    def predict(self, x: Any) -> Array:
         if not self.loss.is_classifier:
             return self.decision(x)
         return as_predictions(self.loss, self.probability(x) - 0.5)

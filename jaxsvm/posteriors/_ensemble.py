@@ -8,11 +8,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._fit import Fit
-from .._predictor import AbstractPointEstimate, AbstractPredictor
+from .._predictor import AbstractPointEstimate, AbstractPredictor, Examples
 from .._roots import safe_root
 from ..criteria import LaplaceEvidence
+from ..losses import AbstractLoss
 from ._abstract import AbstractMixture
-from ._components import Joint, mixture
+from ._components import Components, Joint, mixture
 from ._laplace_posterior import LaplacePosterior, around, require_maximum
 
 
@@ -23,14 +24,14 @@ class AbstractCommittee(AbstractPredictor):
     shares: eqx.AbstractVar[Float[Array, " members"]]
 
     @property
-    def loss(self):
+    def loss(self) -> AbstractLoss:
         return self.members[0].loss
 
     @property
-    def examples(self):
+    def examples(self) -> Examples:
         return self.members[0].examples
 
-    def decision(self, x):
+    def decision(self, x: Any) -> Array:
         values = jnp.stack([member.decision(x) for member in self.members])
         return self.shares.astype(values.dtype) @ values
 
@@ -73,11 +74,11 @@ class LaplaceMixture(AbstractCommittee, AbstractMixture):
     members: tuple[LaplacePosterior, ...]
     shares: Float[Array, " members"]
 
-    def components(self, x):
+    def components(self, x: Any) -> Components:
         losses, means, deviations, *_ = _joined([member.components(x) for member in self.members])
         return mixture(losses, means, deviations, self.shares)
 
-    def joint(self, x):
+    def joint(self, x: Any) -> Joint:
         means, covariances, _ = _joined([member.joint(x) for member in self.members])
         return Joint(means, covariances, self.shares.astype(means.dtype))
 

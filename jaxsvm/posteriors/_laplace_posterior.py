@@ -1,6 +1,7 @@
 """A Gaussian posterior around a fit: Laplace's approximation."""
 
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,11 +11,13 @@ from jaxtyping import Array, Float, Int
 from .._fit import Fit
 from .._machine import KernelMachine
 from .._parameters import unfreeze
+from .._predictor import Examples
 from .._results import FitError, raise_on_failure
 from .._roots import safe_root
 from ..criteria import LaplaceEvidence
 from ..gram import exact_gram
 from ..linalg import cholesky, solve_triangular
+from ..losses import AbstractLoss
 from ..runtime import is_traced, jit
 from ..validation import as_points
 from ._abstract import AbstractGaussianPosterior, LeaveOneOutPredictions
@@ -49,11 +52,11 @@ class LaplacePosterior(AbstractGaussianPosterior):
     left_out: LeaveOneOutPredictions | None = None
 
     @property
-    def loss(self):
+    def loss(self) -> AbstractLoss:
         return self.fit.loss
 
     @property
-    def examples(self):
+    def examples(self) -> Examples:
         return self.fit.examples
 
     @property
@@ -91,13 +94,13 @@ class LaplacePosterior(AbstractGaussianPosterior):
         """What `result` means; for a batch, the message of its worst member."""
         return self.fit.message
 
-    def decision(self, x):
+    def decision(self, x: Any) -> Array:
         return self.fit.decision(as_points(x, self.x).astype(self.x.dtype))
 
-    def deviation(self, x):
+    def deviation(self, x: Any) -> Array:
         return _deviation(*self._covariance_arguments(x))
 
-    def covariance(self, x):
+    def covariance(self, x: Any) -> Array:
         return _covariance(*self._covariance_arguments(x))
 
     def _covariance_arguments(self, x):

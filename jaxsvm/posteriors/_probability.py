@@ -1,6 +1,7 @@
 """Class probabilities, averaged over the distribution of the latent values."""
 
 from functools import partial
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +22,8 @@ from ..runtime import jit
 from ._averages import averaged
 from ._components import Components
 
-RULES = ("normalized", "average")
+Rule = Literal["normalized", "average"]
+RULES = get_args(Rule)
 
 # `exp(-L)` sums to one over the labels, so that both rules agree
 _NORMALIZED = (FlipNoise, Probit, Trigonometric)
@@ -40,7 +42,7 @@ def probability(
     loss: AbstractLoss,
     means: Float[Array, "k m"],
     variances: Float[Array, " m"] | None = None,
-    rule: str = "normalized",
+    rule: Rule = "normalized",
 ) -> Float[Array, " m"]:
     """`P(y = +1)` at m points, whose latent values have mixtures of k equally likely Gaussians.
 
@@ -78,7 +80,7 @@ def probability(
     return _of_machine(loss, means, deviations, _is_weighted(loss, rule))
 
 
-def mixture_probability(parts: Components, rule: str = "normalized") -> Float[Array, " m"]:
+def mixture_probability(parts: Components, rule: Rule = "normalized") -> Float[Array, " m"]:
     """`P(y = +1)` at m points: the mean over machines of `probability`.
 
     **Arguments:** `parts`, the latent values as Gaussians; `rule`, one that `check_rule` accepts, applied to

@@ -9,12 +9,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from .._machine import KernelMachine
+from .._machine import KernelMachine, Machine
 from .._moments import is_rounding, mean_and_deviation
 from .._parameters import freeze, parameters, replace
 from .._trees import stack
 from ..criteria import LaplaceEvidence
-from ..kernels import RBF, Constant
+from ..kernels import RBF, Constant, Sum
 from ..losses import AbstractRegression, SoftInsensitive
 from ..optimizers import lbfgs
 from ..selection import Selection, select
@@ -54,7 +54,7 @@ def machine(
     beta: float | None = None,
     loss: AbstractRegression | None = None,
     weights: Any = None,
-) -> KernelMachine:
+) -> KernelMachine[Sum, Any]:
     """The model of Bayesian support vector regression, with the paper's initial hyperparameters.
 
     The covariance is `kappa_0 exp(-1/2 sum_l kappa_l (x_l - x'_l)^2) + kappa_b` (eqs. 3 and 41) with
@@ -100,7 +100,7 @@ def machine(
     return freeze(model, *fixed, *(["loss.beta"] if "loss.beta" in names else []))
 
 
-def starts(model: KernelMachine, inputs: int) -> list[KernelMachine]:
+def starts(model: Machine, inputs: int) -> list[Machine]:
     """The starting points that the paper suggests: the model, and variants with `10 C` or `kappa = 1/d`.
 
     **Arguments:** `model`, made by `machine`; `inputs`, the number d of inputs.
@@ -128,7 +128,7 @@ def adapt(
     weights: Any = None,
     restarts: int | None = None,
     **options: Any,
-) -> Selection:
+) -> Selection[KernelMachine[Sum, Any]]:
     """Infer all hyperparameters of a regression by maximizing the evidence (eq. 37), from the paper's starts.
 
     L-BFGS searches over `ln C, ln epsilon, ln kappa_b, ln kappa`; the end point with the highest evidence is

@@ -87,7 +87,9 @@ class Diagnostics(eqx.Module):
         return "\n".join(rows + [f"PROBLEM: {text}" for text in self.problems])
 
 
-def diagnose(traces: Traces, step_size, whitening_error, wall: bool = False) -> Diagnostics:
+def diagnose(
+    traces: Traces, step_size: Array, whitening_error: Array, wall: bool = False
+) -> Diagnostics:
     """The diagnostics of traces of shape (draws, chains).
 
     **Arguments:** `traces`; `step_size`; `whitening_error`; `wall`, whether slopes of a loss with a wall were

@@ -14,7 +14,14 @@ from .._machine import KernelMachine
 from .._parameters import unfreeze
 from .._results import FitError
 from .._trees import member
-from ..criteria import AbstractCriterion, LaplaceEvidence, evaluation, is_usable, prepare
+from ..criteria import (
+    AbstractCriterion,
+    Evaluation,
+    LaplaceEvidence,
+    evaluation,
+    is_usable,
+    prepare,
+)
 from ..runtime import Progress, filter_jit, jit, map_in_threads, warn_user
 from ..selection import Ranges, check_inside, clip, draw_starts, limits, select
 from ..validation import check_count
@@ -168,10 +175,12 @@ class _Target(AbstractCriterion):
     evidence: LaplaceEvidence
     prior: Any
 
-    def check(self, model, x, y):
+    def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         self.evidence.check(model, x, y)
 
-    def evaluate(self, model, x, y, weights, memory=None):
+    def evaluate(
+        self, model: KernelMachine, x: Array, y: Array, weights: Array, memory: Any = None
+    ) -> Evaluation:
         value, result, memory = self.evidence.evaluate(model, x, y, weights, memory)
         return evaluation(value - self.prior(model), result, memory)
 

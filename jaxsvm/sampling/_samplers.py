@@ -33,7 +33,7 @@ class HMC:
     jitter: float = 0.2
     shorten_by_penalty: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_count("integration_steps", self.integration_steps)
         _check_common(self)
 
@@ -54,7 +54,7 @@ class NUTS:
     jitter: float = 0.0
     shorten_by_penalty: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_count("max_doublings", self.max_doublings)
         _check_common(self)
 

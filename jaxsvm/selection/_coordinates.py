@@ -9,6 +9,7 @@ import numpy as np
 
 from .._machine import KernelMachine
 from .._parameters import (
+    Model,
     domain,
     free_parameters,
     frozen,
@@ -191,7 +192,7 @@ def _noise(draw, key, model):
     return structure.unflatten(drawn)
 
 
-def clip(model, low, high):
+def clip(model: Model, low: Any, high: Any) -> Model:
     """The model with each leaf clipped to its limits.
 
     **Arguments:** `model`; `low`, `high`, the models returned by `limits`.

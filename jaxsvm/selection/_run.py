@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._machine import KernelMachine
+from .._machine import KernelMachine, Machine
 from .._parameters import free_parameters, restore_frozen
 from .._results import RESULTS, FitError
 from .._trees import member, stack
@@ -186,8 +186,8 @@ def _padded(rows: np.ndarray, length: int) -> np.ndarray:
 
 
 def conclude(
-    task: Task, model: KernelMachine, states: State, rows: Row, key: Any, throw: bool
-) -> Selection:
+    task: Task, model: Machine, states: State, rows: Row, key: Any, throw: bool
+) -> Selection[Machine]:
     """The outcome of a search, from the last states and the histories of all starts."""
     objective = task.problem.objective
     codes = _codes(task, states, rows)

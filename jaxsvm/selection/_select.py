@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from .._machine import KernelMachine
+from .._machine import KernelMachine, Machine
 from .._parameters import split_frozen
 from ..criteria import AbstractObjective, Data, Traits, prepare
 from ..optimizers import GreedyWalk, adaptive_rates, lbfgs
@@ -35,7 +35,7 @@ _LBFGS, _ADAPTIVE = lbfgs(), adaptive_rates()
 
 
 def select(
-    model: KernelMachine,
+    model: Machine,
     x: Any,
     y: Any,
     criterion: AbstractObjective,
@@ -54,7 +54,7 @@ def select(
     checkpoint: str | Path | None = None,
     progress: bool | None = None,
     throw: bool = True,
-) -> Selection:
+) -> Selection[Machine]:
     """Choose all hyperparameters that are not frozen by minimizing an objective from several starts.
 
     On a CPU each start runs for as long as it needs, with as many at a time as there are cores; elsewhere

@@ -1,6 +1,6 @@
 """The outcome of a search: `Selection` and its `History`."""
 
-from typing import Any, Literal, get_args
+from typing import Any, Generic, Literal, get_args
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._fit import Fit, fit
-from .._machine import KernelMachine
+from .._machine import Machine_co
 from .._parameters import format_parameters, replace
 from .._results import RESULTS, FitError
 from .._trees import member
@@ -50,7 +50,7 @@ class History(eqx.Module):
     end: Int[Array, " restarts"]
 
 
-class Selection(eqx.Module):
+class Selection(eqx.Module, Generic[Machine_co]):
     """The outcome of `jaxsvm.select`.
 
     `model` is the best model, `value` its objective, `best` the number of its start. `models` holds the end
@@ -61,10 +61,10 @@ class Selection(eqx.Module):
     are the data. `problems` say what is wrong with the best start and what to do about it.
     """
 
-    model: KernelMachine
+    model: Machine_co
     value: Float[Array, ""]
     best: int = eqx.field(static=True)
-    models: KernelMachine
+    models: Machine_co
     values: Float[Array, " restarts"]
     scores: Float[Array, " restarts"]
     results: Int[Array, " restarts"]
@@ -84,7 +84,7 @@ class Selection(eqx.Module):
         """Which starts ended without a failure, and with a value that is finite or unknown."""
         return usable_starts(self.results, self.values)
 
-    def fit(self, **options: Any) -> Fit:
+    def fit(self, **options: Any) -> Fit[Machine_co]:
         """Fit the best model to the data of the selection: its MAP solution, whatever the criterion.
 
         After a criterion of `jaxsvm.gp`, use the function of its method for the posterior, such as

@@ -82,14 +82,16 @@ class OptaxStepper(AbstractStepper):
 
     optimizer: optax.GradientTransformation = eqx.field(static=True)
 
-    def check(self, objective, model):
+    def check(self, objective: AbstractObjective, model: KernelMachine) -> None:
         """Accept any objective: all have a gradient."""
 
-    def init(self, model, key):
+    def init(self, model: KernelMachine, key: Any) -> Any:
         leaves: Any = model
         return self.optimizer.init(leaves)
 
-    def step(self, problem, model, memory, state, key):
+    def step(
+        self, problem: Problem, model: KernelMachine, memory: Any, state: Any, key: Any
+    ) -> tuple[Look, KernelMachine, Any]:
         look = self._look(problem, model, memory, key)
         arguments: dict[str, Any] = {}
         objective = problem.objective
@@ -139,7 +141,7 @@ class WalkStepper(AbstractStepper):
 
     walk: GreedyWalk
 
-    def check(self, objective, model):
+    def check(self, objective: AbstractObjective, model: KernelMachine) -> None:
         if not objective.traits.has_value:
             raise ValueError(
                 "`GreedyWalk` compares values, but this objective has only gradients: use an optax "
@@ -157,13 +159,15 @@ class WalkStepper(AbstractStepper):
                     "in natural units"
                 )
 
-    def init(self, model, key):
+    def init(self, model: KernelMachine, key: Any) -> Any:
         flat, _ = ravel_pytree(model)
         sizes = jnp.full(flat.shape, self.walk.step, flat.dtype)
         infinity = jnp.asarray(jnp.inf, flat.dtype)
         return WalkState(infinity, jnp.zeros((), jnp.int32), sizes, key)
 
-    def step(self, problem, model, memory, state, key):
+    def step(
+        self, problem: Problem, model: KernelMachine, memory: Any, state: Any, key: Any
+    ) -> tuple[Look, KernelMachine, Any]:
         point, unravel = ravel_pytree(model)
         ends = [ravel_pytree(tree)[0] for tree in (problem.low, problem.high)]
         linear = ravel_pytree(self._linear(model))[0]

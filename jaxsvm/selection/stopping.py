@@ -64,13 +64,13 @@ class SmallGradient(AbstractRule):
     code: ClassVar[RESULTS] = RESULTS.successful
     tolerance: float = eqx.field(static=True, default=1e-4)
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         check_number("tolerance", self.tolerance, least=0)
 
-    def init(self, dtype):
+    def init(self, dtype: Any) -> Any:
         return ()
 
-    def update(self, memory, step):
+    def update(self, memory: Any, step: Step) -> tuple[Any, Array]:
         small = step.gradient_norm <= self.tolerance * jnp.maximum(1.0, jnp.abs(step.value))
         return memory, step.is_sound & step.is_lowest & small
 
@@ -91,14 +91,14 @@ class SmallChange(AbstractRule):
     tolerance: float = eqx.field(static=True, default=1e-7)
     patience: int = eqx.field(static=True, default=10)
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         check_number("tolerance", self.tolerance, least=0)
         check_count("patience", self.patience)
 
-    def init(self, dtype):
+    def init(self, dtype: Any) -> Any:
         return _Stalled(jnp.asarray(jnp.inf, dtype), jnp.zeros((), jnp.int32))
 
-    def update(self, memory, step):
+    def update(self, memory: Any, step: Step) -> tuple[Any, Array]:
         slack = self.tolerance * jnp.maximum(1.0, jnp.abs(step.value))
         progress = step.value < memory.reference - slack
         reference = jnp.where(progress, step.value, memory.reference)
@@ -115,13 +115,13 @@ class ValidationStalled(AbstractRule):
     code: ClassVar[RESULTS] = RESULTS.stopped_early
     patience: int = eqx.field(static=True, default=10)
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         check_count("patience", self.patience)
 
-    def init(self, dtype):
+    def init(self, dtype: Any) -> Any:
         return _Stalled(jnp.asarray(jnp.inf, dtype), jnp.zeros((), jnp.int32))
 
-    def update(self, memory, step):
+    def update(self, memory: Any, step: Step) -> tuple[Any, Array]:
         better = step.validation < memory.reference
         reference = jnp.where(better, step.validation, memory.reference)
         steps = jnp.where(better | jnp.isnan(step.validation), 0, memory.steps + 1)
@@ -137,13 +137,13 @@ class GradientFallen(AbstractRule):
     code: ClassVar[RESULTS] = RESULTS.small_gradient
     share: float = eqx.field(static=True, default=0.15)
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         check_number("share", self.share, above=0, below=1)
 
-    def init(self, dtype):
+    def init(self, dtype: Any) -> Any:
         return jnp.zeros((), dtype)
 
-    def update(self, memory, step):
+    def update(self, memory: Any, step: Step) -> tuple[Any, Array]:
         peak = jnp.maximum(memory, jnp.where(step.is_sound, step.magnitude, 0.0))
         return peak, step.magnitude <= self.share * peak
 
@@ -160,14 +160,14 @@ class Settled(AbstractRule):
     share: float = eqx.field(static=True, default=0.01)
     steps: int = eqx.field(static=True, default=5)
 
-    def __check_init__(self):
+    def __check_init__(self) -> None:
         check_number("share", self.share, above=0, below=1)
         check_count("steps", self.steps)
 
-    def init(self, dtype):
+    def init(self, dtype: Any) -> Any:
         return jnp.zeros((), jnp.int32)
 
-    def update(self, memory, step):
+    def update(self, memory: Any, step: Step) -> tuple[Any, Array]:
         quiet = step.is_sound & (step.move < self.share)
         still = jnp.where(quiet, memory + 1, 0)
         return still, still >= self.steps

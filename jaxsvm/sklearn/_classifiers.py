@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from numbers import Real
-from typing import Any
+from typing import Any, Literal, Self
 
 import jax
 import numpy as np
@@ -19,7 +19,20 @@ from ..selection import METHODS
 from ..validation import plain
 from ._binary import EVIDENCE, MEAN_FIELD, Binary, Examples, Settings, tune
 from ._data import as_numpy, padded, random_subset
-from ._estimator import KERNELS, AbstractEstimator, documented, require_relevance
+from ._estimator import KERNELS, AbstractEstimator, KernelName, documented, require_relevance
+
+MethodName = Literal[
+    "span",
+    "laplace",
+    "laplace2",
+    "gacv",
+    "radius",
+    "response",
+    "cv",
+    "press",
+    "press-prior",
+    "evidence",
+]
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
@@ -31,13 +44,14 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
     `P(k) = exp(z_k) / sum_j exp(z_j)`.
     """
 
-    class_weight: Any = None
+    kernel: KernelName | AbstractKernel = "rbf"
+    class_weight: dict[Any, float] | Literal["balanced"] | None = None
 
     @abc.abstractmethod
     def _method(self) -> str:
         """What chooses the hyperparameters."""
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None):
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Choose all hyperparameters and fit the machine.
 
         Parameters
@@ -164,17 +178,17 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
         return log_softmax(odds, axis=1)
 
     @property
-    def model_(self):
+    def model_(self) -> Any:
         """The tuned `KernelMachine`, for standardized inputs; a list for more than two classes."""
         return _one_or_all([machine.search.model for machine in self._fitted_machines()])
 
     @property
-    def criterion_(self):
+    def criterion_(self) -> Any:
         """The minimum of the criterion; an array for more than two classes."""
         return _one_or_array([machine.criterion for machine in self._fitted_machines()])
 
     @property
-    def evidence_(self):
+    def evidence_(self) -> Any:
         """The log evidence in nats; an array for more than two classes.
 
         It is sampled with `method="evidence"`, and Laplace's approximation otherwise. The attribute does
@@ -186,7 +200,7 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
         return _one_or_array(values)
 
     @property
-    def history_(self):
+    def history_(self) -> Any:
         """The steps of the search, as a `jaxsvm.History`; a list for more than two classes."""
         return _one_or_all([machine.search.history for machine in self._fitted_machines()])
 
@@ -286,7 +300,7 @@ class BayesianSVC(AbstractClassifier):
         As in all estimators of scikit-learn.
     """
 
-    method: str = dataclasses.field(default="span", kw_only=False)
+    method: MethodName = dataclasses.field(default="span", kw_only=False)
 
     def _method(self) -> str:
         names = (EVIDENCE, *METHODS)

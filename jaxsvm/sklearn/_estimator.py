@@ -7,7 +7,7 @@ import textwrap
 import time
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from ._data import Scaling, scaling
 
 Estimator = TypeVar("Estimator")
 
+KernelName = Literal["rbf", "matern12", "matern32", "matern52", "rational_quadratic"]
 KERNELS = {
     "rbf": kernels.RBF,
     "matern12": kernels.Matern12,
@@ -123,15 +124,15 @@ class AbstractEstimator(BaseEstimator):
     """
 
     kernel: Any = "rbf"
-    ard: Any = "auto"
+    ard: bool | Literal["auto"] = "auto"
     restarts: int = 1
     standardize: bool = True
     max_iter: int = 60
     tol: float = 1e-3
     max_examples: int = 2000
-    random_state: Any = None
+    random_state: int | np.random.RandomState | None = None
     seconds: float | None = None
-    checkpoint: Any = None
+    checkpoint: str | Path | None = None
     verbose: bool = False
 
     def _check_shared_parameters(self) -> None:

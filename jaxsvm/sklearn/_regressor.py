@@ -1,7 +1,7 @@
 """Support vector regression with error bars and no hyperparameters to set."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Self, overload
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .. import (
+    History,
     KernelMachine,
     LaplacePosterior,
     Selection,
@@ -34,6 +35,7 @@ from ._data import as_numpy, padded, padded_points, random_subset
 from ._estimator import (
     KERNELS,
     AbstractEstimator,
+    KernelName,
     Searches,
     documented,
     one_lengthscale_each,
@@ -105,12 +107,12 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
         As in all estimators of scikit-learn.
     """
 
-    loss: str = "soft"
-    kernel: str = "rbf"
+    loss: Literal["soft", "quadratic"] = "soft"
+    kernel: KernelName = "rbf"
     restarts: int = 2
     max_iter: int = 100
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None):
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Choose all hyperparameters and fit the machine.
 
         Parameters
@@ -145,7 +147,15 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
         self._conclude([self.regression_.search])
         return self
 
-    def predict(self, X: Any, return_std: bool = False):
+    @overload
+    def predict(self, X: Any, return_std: Literal[False] = False) -> np.ndarray: ...
+    @overload
+    def predict(self, X: Any, return_std: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
+    @overload
+    def predict(self, X: Any, return_std: bool) -> np.ndarray | tuple[np.ndarray, np.ndarray]: ...
+    def predict(
+        self, X: Any, return_std: bool = False
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """The expected targets.
 
         Parameters
@@ -200,7 +210,7 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
         return low, high
 
     @property
-    def model_(self):
+    def model_(self) -> KernelMachine[AbstractKernel, Any]:
         """The tuned `KernelMachine`, for standardized inputs and targets."""
         return self._fitted().search.model
 
@@ -222,7 +232,7 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
         return self.target_scale_ * self._fitted().noise_deviation
 
     @property
-    def history_(self):
+    def history_(self) -> History:
         """The steps of the search, as a `jaxsvm.History`."""
         return self._fitted().search.history
 

@@ -174,7 +174,9 @@ def _verdict(
     return Verdict(residual, relative, largest_gap, is_solution)
 
 
-def primal_objective(problem: Problem, dual, offset, latent) -> Float[Array, ""]:
+def primal_objective(
+    problem: Problem, dual: Array, offset: Array | float, latent: Array
+) -> Float[Array, ""]:
     """`sum_i w_i L(y_i, f_i) + 1/2 f' K^-1 f`, where `f = K dual` apart from the offset.
 
     **Arguments:** `problem`; `dual`, coefficients; `offset`; `latent`, the values `K dual + offset`.

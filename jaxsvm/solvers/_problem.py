@@ -1,6 +1,6 @@
 """The problem that solvers solve, the points on the way, and the solution they return."""
 
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -63,7 +63,7 @@ class Options(NamedTuple):
     tolerance: float | None = None
     max_iterations: int = 400
 
-    def tolerance_in(self, dtype) -> float:
+    def tolerance_in(self, dtype: Any) -> float:
         """The KKT residual that is asked for: by default 1e-10 in float64, 2e-6 in float32.
 
         **Arguments:** `dtype`, of the numbers.
@@ -72,7 +72,7 @@ class Options(NamedTuple):
         """
         return _default_tolerance(dtype) if self.tolerance is None else self.tolerance
 
-    def gap_tolerance_in(self, dtype) -> float:
+    def gap_tolerance_in(self, dtype: Any) -> float:
         """The duality gap that is asked for, relative to the primal objective.
 
         By default 1e-6 in float64 and 1e-3 in float32; it changes in proportion to the tolerance.
@@ -84,7 +84,7 @@ class Options(NamedTuple):
         usual = 1e-6 if dtype == jnp.float64 else 1e-3
         return usual * self.tolerance_in(dtype) / _default_tolerance(dtype)
 
-    def visible_in(self, dtype) -> float:
+    def visible_in(self, dtype: Any) -> float:
         """The KKT residual, relative to the size of latent values, that rounding errors do not excuse.
 
         **Arguments:** `dtype`, of the numbers.

@@ -97,7 +97,7 @@ def as_targets(y: Any, examples: int, *, labels: bool, both: bool = True) -> Flo
     return array
 
 
-def as_weights(weights: Any, examples: int, dtype) -> Float[Array, " n"]:
+def as_weights(weights: Any, examples: int, dtype: Any) -> Float[Array, " n"]:
     """Convert weights of examples to a vector: finite, none negative, at least one positive.
 
     **Arguments:** `weights`, one for each example, or None for ones; `examples`, their number; `dtype`, of
