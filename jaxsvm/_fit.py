@@ -1,4 +1,4 @@
-"""Fitting a kernel machine, and what a fit is."""
+"""Fits of kernel machines."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -44,12 +44,12 @@ class Fit(AbstractPointEstimate, AbstractSolution, Generic[Machine_co]):
     """The MAP solution of a kernel machine: `f(x) = sum_i dual_i k(x, x_i) + offset`.
 
     `dual` and `latent` (the values `f(x_i)`) are differentiable functions of model and data. `result`
-    is a code of `jaxsvm.RESULTS`, `stats` tells how the fit went, `group` which examples are
+    is a code of `jaxsvm.RESULTS`, `stats` describes how the fit went, `group` says which examples are
     non-support (0), free (1: marginal, their dual coefficient inside its bounds) or bound (2). In a
     regression with the soft insensitive loss these are the off-bound and on-bound support vectors.
     `model`, `x`, `y` and `weights` are what was fitted; `offset` is zero for a model without one.
 
-    A fit is a point estimate: error bars, probabilities and intervals have `jaxsvm.laplace(fit)`.
+    A fit is a point estimate. `jaxsvm.laplace(fit)` has error bars, probabilities and intervals.
     """
 
     model: Machine_co  # pyright: ignore[reportIncompatibleVariableOverride], it is immutable
@@ -137,7 +137,7 @@ def fit(
       the duality gap is at most 1e-6 of the objective (1e-3 in float32) at this tolerance, and in
       proportion at another.
     - `max_iterations`: of Newton steps.
-    - `throw`: whether to raise where the solver fails. With `throw=False` look at `result`; do so in
+    - `throw`: whether to raise an error if the solver fails. With `throw=False`, check `result`; do so in
       batches, where the failure of one member should leave the others untouched.
 
     **Returns:** a `Fit`.

@@ -1,4 +1,4 @@
-"""What solvers and criteria see of a kernel matrix."""
+"""The operations on a kernel matrix that solvers and criteria may use."""
 
 import abc
 from typing import Any
@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 class AbstractGram(eqx.Module):
     """The symmetric, positive semi-definite matrix K of the covariances of n examples.
 
-    Solvers and criteria know K by these operations alone, whatever its representation. All of them are
+    Solvers and criteria use only these operations, so they work with any representation of K. All of them are
     differentiable with respect to K, except `sparse_product`, `squared_product` and `reduced_solve`, which
     solvers use: they need not have derivatives in reverse mode.
     """
@@ -25,10 +25,10 @@ class AbstractGram(eqx.Module):
         """The variances `K_ii`."""
 
     @abc.abstractmethod
-    def row(self, place: Int[Array, ""]) -> Float[Array, " n"]:
-        """The covariances of one example with all.
+    def row(self, index: Int[Array, ""]) -> Float[Array, " n"]:
+        """The covariances of one example with every example.
 
-        **Arguments:** `place`, which example.
+        **Arguments:** `index` of the example.
 
         **Returns:** a vector.
         """
@@ -181,8 +181,8 @@ class AbstractGram(eqx.Module):
 
     @abc.abstractmethod
     def is_covariance(self) -> Bool[Array, ""]:
-        """Whether K is symmetric and positive semi-definite but for rounding errors."""
+        """Whether K is symmetric and positive semi-definite up to rounding errors."""
 
     @abc.abstractmethod
     def dense(self) -> Float[Array, "n n"]:
-        """K as an array: the last resort, where no other operation will do."""
+        """K as an array of n x n numbers. Use it only where no other operation will do."""

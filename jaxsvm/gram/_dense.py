@@ -1,4 +1,4 @@
-"""The kernel matrix as it is, an array of n x n numbers."""
+"""The kernel matrix as an array of n x n numbers."""
 
 from typing import Any
 

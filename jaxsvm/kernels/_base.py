@@ -1,4 +1,4 @@
-"""What every kernel is, and the algebra of kernels."""
+"""The interface of kernels, and their algebra."""
 
 import abc
 from typing import Any, ClassVar, TypeVar

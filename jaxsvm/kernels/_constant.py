@@ -1,4 +1,4 @@
-"""Kernels that do not look at the points: a constant, and white noise."""
+"""Kernels that ignore the inputs: a constant, and white noise."""
 
 import jax.numpy as jnp
 from jax.typing import ArrayLike

@@ -78,7 +78,7 @@ def _take_apart(wrapped: UserFunction) -> tuple:
 
 
 def _rebuild(function: Any, parameters: Any, static: Any) -> UserFunction:
-    """Without the constructor, which would take a network apart once more."""
+    """Rebuild without the constructor, which would split the leaves of a network again."""
     if not callable(static if function is None else function):
         raise ValueError("it has no function")
     wrapped = object.__new__(UserFunction)
@@ -95,9 +95,7 @@ def _as_inexact(leaf):
     if isinstance(leaf, bool | int | float | np.ndarray | np.generic | jax.Array):
         array = jnp.asarray(leaf)
         floating = eqx.is_inexact_array(array)
-        return array.astype(
-            array.dtype if floating else jnp.result_type(float)
-        )  # and not weakly typed
+        return array.astype(array.dtype if floating else jnp.result_type(float))  # not weakly typed
     return leaf
 
 
@@ -140,4 +138,4 @@ class Custom(AbstractKernel):
                 "a custom kernel must give one number for two points, but gives shape "
                 f"{jnp.shape(value)}"
             )
-        return jnp.asarray(value, jnp.result_type(value, a))  # whole numbers are numbers too
+        return jnp.asarray(value, jnp.result_type(value, a))  # also for integers

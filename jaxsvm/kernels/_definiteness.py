@@ -1,4 +1,4 @@
-"""Whether the matrix of a user's own kernel is a covariance matrix, and by how much it is not."""
+"""Checks that the matrix of a user-defined kernel is a covariance matrix."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def is_user_defined(kernel: AbstractKernel) -> bool:
 
 
 def is_covariance(gram: Float[Array, "n n"]) -> Bool[Array, ""]:
-    """Whether a matrix is symmetric and positive semi-definite but for rounding: one factorization.
+    """Whether a matrix is symmetric and positive semi-definite up to rounding, by one factorization.
 
     **Arguments:** `gram`, a square matrix.
 

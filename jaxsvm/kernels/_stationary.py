@@ -1,4 +1,4 @@
-"""Kernels that depend on the scaled distance of two points only."""
+"""Kernels that depend only on the scaled distance between two points."""
 
 import abc
 

@@ -49,7 +49,7 @@ class ARD(AbstractKernel):
 
 
 class Subspace(AbstractKernel):
-    """A kernel that sees some of the inputs only: `k(x, x') = kernel(x[inputs], x'[inputs])`.
+    """A kernel that uses only some of the inputs: `k(x, x') = kernel(x[inputs], x'[inputs])`.
 
     **Arguments:** `kernel`; `inputs`, the places of the inputs it sees.
     """
@@ -72,7 +72,7 @@ class Subspace(AbstractKernel):
     def diagonal(self, x: Array) -> Array:
         return self.kernel.diagonal(self._seen(x))
 
-    def _seen(self, x):
+    def _selected(self, x):
         if max(self.inputs) >= x.shape[1]:
             raise ValueError(
                 f"the kernel looks at input {max(self.inputs)}, but the points have {x.shape[1]} inputs"
@@ -84,7 +84,7 @@ def _problem_of_inputs(kernel: Subspace) -> str | None:
     inputs = kernel.inputs
     whole = isinstance(inputs, tuple) and all(type(i) is int and i >= 0 for i in inputs)
     if not whole or not inputs or len(set(inputs)) != len(inputs):
-        return f"`inputs` must be different places, from 0 on, and at least one, but are {inputs!r}"
+        return f"`inputs` must be distinct column numbers, at least one, counted from 0, not {inputs!r}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""What every loss is: the negative logarithm of a likelihood, up to its normalizer."""
+"""The interface of losses: a loss is a negative log likelihood, up to its normalizer."""
 
 import abc
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from ._numeric import log_kappa, log_noise_mass, noise_cumulative, noise_varianc
 
 
 class AbstractLoss(eqx.Module):
-    """A loss `L(y, f)` of a target `y` and a latent value `f`, its strength `C` included.
+    """A loss `L(y, f)` of a target `y` and a latent value `f`, including its strength `C`.
 
     All methods act elementwise. The likelihood of the model is
     `Q(y | f) = exp(log_normalizer - L(y, f))`.
 
-    A loss of your own is a subclass of `AbstractClassification` or `AbstractRegression` with a `value`, a
-    smooth function written in JAX; say `is_convex = True` if it is convex in f. The rest follows from the
-    value, by automatic differentiation, quadrature and search, unless the class defines it in a closed form.
+    To write your own loss, subclass `AbstractClassification` or `AbstractRegression` and define `value`, a
+    smooth function written in JAX; set `is_convex = True` if it is convex in f. The rest follows from the
+    value by automatic differentiation, quadrature and search, unless the class defines it in closed form.
     """
 
     is_classifier: ClassVar[bool]
@@ -65,7 +65,7 @@ class AbstractLoss(eqx.Module):
         """The logarithm of the factor before `exp(-L)` in the likelihood of one example."""
 
     def require_normalizer(self) -> None:
-        """Raise a clear error if the loss is not a likelihood; nothing can be said of traced parameters."""
+        """Raise a clear error if the loss is not a likelihood; traced parameters are not checked."""
         if not is_traced(self):
             self.log_normalizer()
 
@@ -134,7 +134,7 @@ class AbstractLoss(eqx.Module):
         weights: Float[Array, " n"],
         width: float,
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Slope and curvature of `weights L`, its kinks rounded off, and no curvature below zero.
+        """Slope and curvature of `weights L` with its kinks rounded off; negative curvatures become zero.
 
         **Arguments:** `y`, labels or targets; `f`, latent values; `weights` of the examples; `width`, over
         which a kink is rounded off, in units of `f`.
@@ -186,7 +186,7 @@ class AbstractClassification(AbstractLoss):
 
         **Arguments:** `f`, latent values.
 
-        **Returns:** as many probabilities.
+        **Returns:** one probability for each value.
         """
         one = jnp.ones_like(f)
         return jax.nn.sigmoid(self.value(-one, f) - self.value(one, f))
@@ -196,7 +196,7 @@ class AbstractClassification(AbstractLoss):
 
         **Arguments:** `f`, latent values; `key`, a PRNG key.
 
-        **Returns:** as many labels -1 and +1.
+        **Returns:** one label, -1 or +1, for each value.
         """
         positive = jax.random.bernoulli(key, self.probability(f))
         return jnp.where(positive, 1.0, -1.0).astype(f.dtype)
@@ -219,7 +219,7 @@ class AbstractRegression(AbstractLoss):
     def sample_noise(self, shape: tuple[int, ...], *, key: Any) -> Float[Array, "..."]:
         """Draws from the noise whose density is proportional to `exp(-L)`.
 
-        **Arguments:** `shape`, that of the array; `key`, a PRNG key.
+        **Arguments:** `shape` of the array; `key`, a PRNG key.
 
         **Returns:** independent draws.
         """
@@ -230,6 +230,6 @@ class AbstractRegression(AbstractLoss):
 
         **Arguments:** `residual`, values of the noise.
 
-        **Returns:** as many probabilities.
+        **Returns:** one probability for each value.
         """
         return noise_cumulative(self, residual)

@@ -16,7 +16,7 @@ from ..runtime import is_traced
 _DECADES = 9  # of sizes on either side of one
 _SIZES = 10.0 ** np.linspace(-_DECADES, _DECADES, 2 * _DECADES * 12 + 1)
 _ENDS = np.concatenate([-_SIZES[::-1], [0.0], _SIZES])
-_MOST_TAIL = 1e-3  # share of an integral in the last decade, beyond which it has no end
+_MOST_TAIL = 1e-3  # an integral with a larger share than this in the last decade counts as infinite
 _BATCH = 256  # residuals at a time, each with some thousand nodes
 _HALVINGS = 50
 _ROUNDS, _POINTS = 5, 33  # of the search for a maximum, each within two steps of the one before
@@ -42,7 +42,7 @@ def log_noise_mass(loss: Any) -> Float[Array, ""]:
 
 
 def noise_variance(loss: Any) -> Float[Array, ""]:
-    """The variance of the noise; infinite where its integral has no end."""
+    """The variance of the noise; infinite where its integral diverges."""
     nodes, log_terms = _log_terms(loss, jnp.asarray(_ENDS, _dtype(loss)))
     shares = jax.nn.softmax(log_terms)
     mean = jnp.sum(shares * nodes)
@@ -109,7 +109,7 @@ def log_kappa(loss: Any) -> Float[Array, ""]:
         low = points[jnp.maximum(best - 1, 0)]
         high = points[jnp.minimum(best + 1, points.shape[0] - 1)]
         points = jnp.linspace(low, high, _POINTS)
-    # at a maximum the derivative with respect to its place is zero
+    # at a maximum the derivative with respect to its position is zero
     place = jax.lax.stop_gradient(points[jnp.argmax(log_sum(points))])
     largest = log_sum(place)
     bounded = largest - log_sum(place / 2) < np.log(

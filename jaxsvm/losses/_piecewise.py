@@ -8,7 +8,7 @@ zone), every such loss is
     L = bound * excess - compliance * bound^2 / 2    beyond,
 
 so that the dual coefficient `-dL/df` has the magnitude `clip(excess / compliance, 0, bound)`. Without
-compliance it jumps at `excess = 0`; without bound it grows for ever. Fenchel's conjugate is a
+compliance it jumps at `excess = 0`; without a bound it grows without limit. Fenchel's conjugate is a
 quadratic on an interval, which makes the dual problem a box-constrained quadratic program.
 """
 
@@ -23,7 +23,7 @@ from ._base import AbstractClassification, AbstractLoss
 
 
 class Shape(NamedTuple):
-    """The three numbers of a piecewise loss; `None` for one that it does not have.
+    """The three numbers that define a piecewise loss; `None` where it has no such piece.
 
     `dead_zone` is the largest residual without a loss, `compliance` the inverse of the curvature of the
     quadratic piece, `bound` the slope of the linear one. At least one of `compliance` and
@@ -36,7 +36,7 @@ class Shape(NamedTuple):
 
     @property
     def like(self) -> Float[Array, ""]:
-        """Any of the numbers, for its dtype."""
+        """One of the numbers, to read the dtype from."""
         return jnp.asarray(self.bound if self.compliance is None else self.compliance)
 
 
@@ -67,7 +67,7 @@ class AbstractPiecewise(AbstractLoss):
 
     @property
     def has_flat_zone(self) -> bool:
-        """Whether latent values over an interval have no loss, so that solutions are sparse."""
+        """Whether the loss is zero on an interval of latent values, so that solutions are sparse."""
         return not self.is_two_sided or self.shape().dead_zone is not None
 
     def value(self, y: Array, f: Array) -> Array:

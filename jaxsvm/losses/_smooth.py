@@ -187,7 +187,7 @@ def _hazard(z):
 
 
 def _log_cumulative(z):
-    """`ln Phi(z)` to full relative precision, which JAX's own function has not in either tail."""
+    """`ln Phi(z)` to full relative precision; JAX's own function loses it in both tails."""
     left, right = z < -6, z > 1
     far = jnp.where(left, z, -6.0)
     by_hazard = -(far**2) / 2 - jnp.log(2 * jnp.pi) / 2 - jnp.log(_hazard(far)[0])

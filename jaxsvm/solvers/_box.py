@@ -126,18 +126,18 @@ def coordinate_descent(
     def moves(dual, latent):
         target, _ = loss.respond(y, latent - variances * dual, compliance, bound)
         move = target - dual
-        place = jnp.argmax(jnp.abs(move) * variances)
-        return place, move[place]
+        index = jnp.argmax(jnp.abs(move) * variances)
+        return index, move[index]
 
     def body(state):
-        step, dual, latent, place, move = state
-        dual = dual.at[place].add(move)
-        latent = latent + move * (gram.row(place) + offset_variance)
+        step, dual, latent, index, move = state
+        dual = dual.at[index].add(move)
+        latent = latent + move * (gram.row(index) + offset_variance)
         return step + 1, dual, latent, *moves(dual, latent)
 
     def unfinished(state):
-        step, _, _, place, move = state
-        return (step < steps) & (jnp.abs(move) * variances[place] > tolerance)
+        step, _, _, index, move = state
+        return (step < steps) & (jnp.abs(move) * variances[index] > tolerance)
 
     start = (0, dual, latent, *moves(dual, latent))
     _, dual, latent, _, _ = jax.lax.while_loop(unfinished, body, start)

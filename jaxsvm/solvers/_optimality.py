@@ -1,4 +1,4 @@
-"""When a point is a solution: its KKT residual and its duality gap, judged against rounding errors.
+"""Whether a point is a solution: its KKT residual and duality gap, compared with rounding errors.
 
 Both are computed from the point that is returned. The gap is taken at the worst latent values within their
 rounding errors, so a gap that rounding hides does not count as small.
@@ -19,8 +19,8 @@ class Verdict(NamedTuple):
 
     `residual` is the largest violation of the KKT conditions, in units of the latent function. `gap` is the
     primal minus the dual objective, relative to the primal; `largest_gap` is the same difference at the
-    worst latent values within rounding errors, absolute. `is_solution` tells whether both the residual
-    and the largest gap are as small as they should be.
+    worst latent values within rounding errors, absolute. `is_solution` is true if both the residual
+    and the largest gap are within their tolerances.
     """
 
     residual: Float[Array, ""]
@@ -48,13 +48,13 @@ def rounding_errors(
 def sharp_rounding_errors(
     problem: Problem, dual: Float[Array, " n"], offset: Float[Array, ""]
 ) -> Float[Array, " n"]:
-    """The same at the cost of a product: examples far from those with large coefficients have small ones."""
+    """A sharper estimate for one product more: errors are small far from large coefficients."""
     norms = jnp.sqrt(problem.gram.squared_product(dual**2))
     return _errors_of_sums(norms, dual) + jnp.finfo(dual.dtype).eps * jnp.abs(offset)
 
 
 def _errors_of_sums(norms, terms):
-    """The rounding errors of sums of so many terms with these Euclidean norms.
+    """The rounding errors of sums of `terms`, each with one of these Euclidean norms.
 
     Partial sums of random terms grow with the root of their number, and each is rounded; a few are added
     at a time.
@@ -74,10 +74,10 @@ def weighted_curvatures(
     loss, y, weights = problem.loss, problem.y, problem.weights
     if not loss.has_wall:
         return jnp.where(weights > 0, weights * loss.curvature(y, latent), 0.0)
-    places = jnp.stack([latent, latent - errors, latent + errors])
-    around = jax.vmap(lambda f: loss.curvature(y, f))(places)
-    around = jnp.where(jnp.isfinite(around), around, around[:1])
-    return jnp.where(weights > 0, weights * jnp.max(around, axis=0), 0.0)
+    around = jnp.stack([latent, latent - errors, latent + errors])
+    curvatures = jax.vmap(lambda f: loss.curvature(y, f))(around)
+    curvatures = jnp.where(jnp.isfinite(curvatures), curvatures, curvatures[:1])
+    return jnp.where(weights > 0, weights * jnp.max(curvatures, axis=0), 0.0)
 
 
 def judge_piecewise(
@@ -162,11 +162,11 @@ def _verdict(
         relative_excess = jnp.where(matters, excess / jnp.where(matters, total, 1.0), 0.0)
         residual = jnp.maximum(residual, 2 * size * relative_excess)
         largest_gap = largest_gap + excess * size
-    # no one can tell losses apart that differ by the rounding errors of a latent value of unit size
+    # losses that differ by the rounding error of a latent value of unit size cannot be told apart
     noise = 64 * epsilon * at_zero
     certainty = options.gap_tolerance_in(dtype)
     allowed_gap = certainty * jnp.abs(primal) + noise
-    # rounding errors excuse a residual, but none that a user would see, however small the gap
+    # rounding errors excuse a residual, unless it is so large that a user would notice it
     excused = jnp.minimum(8 * jnp.max(errors), options.visible_in(dtype) * size)
     allowed = jnp.maximum(tolerance * size, excused)
     relative = jnp.where(gap == 0, 0.0, gap / jnp.where(primal == 0, 1.0, jnp.abs(primal)))

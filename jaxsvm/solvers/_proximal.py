@@ -8,11 +8,11 @@ The dual of a piecewise loss is a convex quadratic program in a box. Each *stage
 whose `phi_i`, the loss's Moreau envelope, has a continuous, piecewise linear derivative. Newton's method
 with an exact line search ends on it after finitely many steps, whatever K: `step` keeps every matrix
 positive definite. The stage's solution is the next center, and the step shrinks. So ill-conditioned and
-singular K are no special case, and the limit is the exact solution.
+singular K need no special treatment, and the limit is the exact solution.
 
 Between stages the method *jumps*: it takes the free and the bound examples as they are, solves for the
-free ones, sorts the examples anew and tries again (a primal-dual active-set step). Near the solution one
-or two jumps end the matter, which makes warm starts cheap; far from it they may cycle, so after a few
+free ones, sorts the examples again and repeats (a primal-dual active-set step). Near the solution one
+or two jumps suffice, which makes warm starts cheap; far from it they may cycle, so after a few
 of them, or the first that makes matters worse, the method goes back to the center and on with the next
 stage.
 """
@@ -37,7 +37,7 @@ from ._optimality import (
 from ._problem import Options, Point, Problem, Solution, Start
 from ._semismooth import Stage, direction, respond, search
 
-_STAGE_LIMIT = 60  # Newton steps in a stage; more than these happen only when rounding errors rule
+_STAGE_LIMIT = 60  # Newton steps in a stage; more are needed only when rounding errors dominate
 _STALL_LIMIT = 6  # stages without progress
 _FAILURE_LIMIT = 8  # failed factorizations
 _WARM_JUMPS, _STAGE_JUMPS = 5, 2
@@ -160,7 +160,7 @@ def _iterate(method: _Method, state: _State) -> _State:
         if method.box.problem.has_offset:
             clipped = balanced(clipped, moved_free)
         beta = jnp.where(jumping, jnp.where(free, moved.beta, dual), clipped)
-        # latent values anew: the rounding errors of a long way, such as that of a jump with a
+        # recompute the latent values: rounding errors of a long way, such as that of a jump with a
         # singular matrix, must not hide in what is judged
         product = method.box.problem.gram.sparse_product(beta)
         return Point(beta, moved.offset, product + moved.offset)

@@ -108,7 +108,11 @@ ERRORS = {
     "white": (lambda: White(-1.0), ValueError, "`variance` must be positive"),
     "ARD scalar": (lambda: ARD(RBF(), 1.0), ValueError, "a vector with one entry for each"),
     "ARD negative": (lambda: ARD(RBF(), [-1.0]), ValueError, "`lengthscale` must be positive"),
-    "no inputs": (lambda: Subspace(RBF(), ()), ValueError, "`inputs` must be different places"),
+    "no inputs": (
+        lambda: Subspace(RBF(), ()),
+        ValueError,
+        "`inputs` must be distinct column numbers",
+    ),
     "an input twice": (lambda: Subspace(RBF(), (1, 1)), ValueError, "different places"),
     "an input before 0": (lambda: Subspace(RBF(), (-1,)), ValueError, "different places"),
     "input beyond": (lambda: Subspace(RBF(), (0, 5)).gram(X), ValueError, "looks at input 5"),
