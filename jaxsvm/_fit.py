@@ -119,8 +119,8 @@ def fit(
     box-constrained quadratic programs to machine precision, quadratic ones by one Cholesky
     factorization, smooth ones by Newton's method. Numerically singular kernel matrices are fine. The result
     is differentiable with respect to model, `x`, `y` (of a regression) and `weights`, under jit, vmap and
-    grad, to any order. Success is judged on what is returned: its KKT residual and its duality gap. Where
-    no example is free, a free offset has an interval of optimal values; the middle of it is returned.
+    grad, to any order. Success is judged on what is returned: its KKT residual and its duality gap. If
+    no example is free, every offset in an interval is optimal; its midpoint is returned.
 
     **Arguments:**
 
@@ -132,7 +132,7 @@ def fit(
     - `class_weight`: `{-1: a, +1: b}`, or `"balanced"` for weights inverse to the class frequencies;
       multiplies `weights`.
     - `init`: an earlier `Fit` on the same examples, or dual coefficients, to start from.
-    - `tolerance`: the KKT residual asked for, relative to the margin of one or to the largest target; by
+    - `tolerance`: the required KKT residual, relative to the margin of one or to the largest target; by
       default 1e-10 in float64, 2e-6 in float32. Rounding errors of `K dual` are allowed for, as long as
       the duality gap is at most 1e-6 of the objective (1e-3 in float32) at this tolerance, and in
       proportion at another.
@@ -286,7 +286,7 @@ def require_success(fitted: Fit[Machine]) -> Fit[Machine]:
         return (
             f" (KKT residual {float(fitted.stats.kkt_residual):.1e}, duality gap "
             f"{float(fitted.stats.duality_gap):.1e} after {int(fitted.stats.iterations)} iterations; "
-            "`throw=False` returns the fit all the same)"
+            "`throw=False` returns the fit anyway)"
         )
 
     dual = raise_on_failure(fitted.dual, fitted.result, details)

@@ -125,7 +125,7 @@ class AbstractObjective(eqx.Module):
 
     @abc.abstractmethod
     def compare(self, model: KernelMachine, data: Data, key: Any) -> float:
-        """A value to compare end points by, for objectives whose observations have none.
+        """A value for comparing end points, for objectives that have only gradients.
 
         **Arguments:** `model`, an end point; `data`; `key`, a PRNG key.
 

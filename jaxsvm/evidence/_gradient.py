@@ -216,7 +216,7 @@ def mean_and_error(gradients: KernelMachine) -> tuple[KernelMachine, KernelMachi
 
 
 def _without_frozen(model: KernelMachine, everything: KernelMachine) -> KernelMachine:
-    """The unfrozen model `everything` in the structure of `model`, where frozen parameters are no leaves."""
+    """The unfrozen model `everything` in the structure of `model`, where frozen parameters are not leaves."""
     leaves, structure = jax.tree.flatten(model, is_leaf=lambda node: isinstance(node, Frozen))
     values = jax.tree.leaves(everything)
     kept = [

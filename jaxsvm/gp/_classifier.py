@@ -121,15 +121,15 @@ def cavity_variances(
 
     **Returns:** one variance for each example, differentiable.
     """
-    if not definite:
-        if marginal is None:
-            _, marginal = gram.posterior_marginals(jnp.zeros_like(precision), precision, False)
-        return marginal / (1 - marginal * precision)
-    # share = 1 / (1 + precision S)
-    share = gram.inverse_diagonal(safe_root(precision), jnp.ones_like(precision))
     least = 4 * float(jnp.finfo(gram.dtype).eps) if marginal is None else 1e-3
-    strong = precision * gram.diagonal() > least
-    variance = (1 / share - 1) / jnp.where(strong, precision, 1.0)
+    strong = jnp.abs(precision) * gram.diagonal() > least
+    divisor = jnp.where(strong, precision, 1.0)
+    # share = 1 / (1 + precision S), the diagonal of (I + precision K)^-1
+    if definite:
+        share = gram.inverse_diagonal(safe_root(precision), jnp.ones_like(precision))
+    else:
+        share = jnp.where(strong, jnp.diag(gram.response(precision, False)) / divisor, 1.0)
+    variance = (1 / share - 1) / divisor
     weak = gram.diagonal() if marginal is None else marginal / (1 - marginal * precision)
     return jnp.where(strong, variance, weak)
 

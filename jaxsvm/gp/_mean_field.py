@@ -151,6 +151,7 @@ def _mean_field(method, model, x, y, weights, start, limits) -> ClassifierPoster
     precision = equations.precision(equations.average(step))
     definite = model.loss.is_convex
     _, variance = gram.posterior_marginals(jnp.zeros_like(y), precision, definite)
+    variance = jnp.maximum(variance, 0)
     return ClassifierPosterior(
         model=model,
         x=x,
@@ -158,7 +159,7 @@ def _mean_field(method, model, x, y, weights, start, limits) -> ClassifierPoster
         weights=weights,
         dual=dual,
         mean=gram @ dual,
-        variance=jnp.maximum(variance, 0),
+        variance=variance,
         response=gram.response(precision, definite),
         left_out=leave_out_of_mean_field(equations, step, variance),
         **outcome._asdict(),

@@ -12,18 +12,18 @@ from ..linalg import one_by_one
 def scale_inputs(
     x: Float[Array, "n d"], lengthscale: Float[Array, "..."], name: str = "lengthscales"
 ) -> Float[Array, "n d"]:
-    """Inputs divided by one lengthscale for all, or by one each."""
+    """Inputs divided by a common lengthscale, or by one per input."""
     return x / per_input(lengthscale, x, name)
 
 
 def per_input(
     values: Float[Array, "..."], x: Float[Array, "n d"], name: str
 ) -> Float[Array, "..."]:
-    """One value for all inputs, or one each, in a shape that meets a matrix of points."""
+    """A common value, or one per input, in a shape that broadcasts against a matrix of points."""
     if values.ndim == 1 and values.shape[0] != x.shape[1]:
         raise ValueError(
             f"the kernel has {values.shape[0]} {name}, but the points have {x.shape[1]} inputs: give one "
-            "for all of them, or one for each"
+            "value, or one for each input"
         )
     return values[None, :] if values.ndim == 1 else values
 
@@ -41,8 +41,10 @@ def squared_distances(
     A point at infinity, or so far away that its squared distances overflow, is far from every other point.
 
     Coincident points have distance exactly zero, so that every kernel sees them as one point; the
-    gradient there is zero. Rounding errors change a correlation by a few units in the last place, wherever
-    the points lie; in float32, as long as the lengthscale is at least a thousandth of the extent of `x2`.
+    gradient there is zero. In float64, rounding errors change the correlations of a smooth kernel by a few
+    units in the last place, wherever the points lie, except for outliers more than a thousand times as
+    far from the middle of `x2` as most points. In float32 the same holds while the lengthscale is at least
+    a thousandth of the extent of `x2`, and for outliers up to four times as far.
     """
     scales = jnp.broadcast_to(per_input(lengthscale, x1, "lengthscales"), (1, x1.shape[1]))
     if x1.shape[1] <= 4:
@@ -92,7 +94,7 @@ class _Grid(NamedTuple):
 
 @jax.custom_jvp
 def _by_products(x1, x2, scales, grid: _Grid) -> Float[Array, "n m"]:
-    """The squared distances by matrix products: one, or three where many lengthscales are in play."""
+    """The squared distances by one product, or by split ones if the points span many lengthscales."""
 
     def run(*arguments):
         return jax.lax.cond(arguments[-1].is_wide, _by_split_products, _by_one_product, *arguments)
@@ -167,14 +169,17 @@ def _split(x, scales, grid: _Grid):
 
 
 def _grid(x2, scales) -> _Grid:
-    """The grid for these points. Its extent is at most four times the usual distance from the center."""
+    """The grid for these points, whose extent leaves out outliers."""
     kind = jnp.finfo(x2.dtype)
     center = _middle(x2)
     norms = _norms(_within((x2 - center) / scales)[0])
     norms = jnp.where(jnp.isnan(norms), 0.0, norms)
     ordered = jnp.sort(norms[:: max(1, norms.shape[0] // 64)])
     usual = ordered[7 * ordered.shape[0] // 8]
-    extent = jnp.sqrt(jnp.minimum(jnp.max(norms), 16 * usual))
+    farthest = 1024.0 if kind.nmant > 30 else 4.0  # in float32 a larger grid would be too coarse
+    # at least so many lengthscales, since nearly all points may coincide
+    limit = farthest**2 * jnp.maximum(usual, 1.0)
+    extent = jnp.sqrt(jnp.minimum(jnp.max(norms), limit))
     # so coarse that the sum of two squared norms, in squared units, has fewer digits than a number
     unit = jnp.clip(extent * 2.0 ** -((kind.nmant - 4) // 2), float(kind.tiny) ** 0.25)
     unit = jax.lax.reduce_precision(unit, kind.nexp, 0)  # a power of two, without rounding errors
@@ -222,10 +227,9 @@ def _largest_coordinate(x: Float[Array, "n d"]) -> float:
 
 @jax.custom_jvp
 def _symmetrized(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """A matrix that is symmetric but for rounding, made so to the last bit.
+    """Symmetrize a matrix that is symmetric up to rounding.
 
-    Its derivatives are symmetric but for rounding too and pass as they are, which saves the transpose of a
-    gradient that no one would see.
+    Its derivatives are not symmetrized, which saves a transpose.
     """
     return (matrix + matrix.T) / 2
 

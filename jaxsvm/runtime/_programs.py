@@ -216,7 +216,7 @@ def programs_of(function: Callable[..., Any]) -> list[Any]:
 
 
 def count_maps() -> int:
-    """The number of memory maps of this process; zero if the system does not tell it."""
+    """The number of memory maps of this process; zero if the system does not report it."""
     try:
         return _MAPS.read_bytes().count(b"\n")
     except OSError:

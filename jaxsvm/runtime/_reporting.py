@@ -2,7 +2,7 @@
 
 The host draws progress, never a traced loop. Log records go to the logger `jaxsvm`, which is silent unless
 the user gives it a handler: `logging.basicConfig(level=logging.INFO)` shows when long work begins and ends,
-`DEBUG` each look at it and each compilation as well.
+`DEBUG` also each update and each compilation.
 """
 
 import logging
@@ -71,7 +71,7 @@ class Progress:
             self._note = note
             if self._shown:
                 self._bar.set_postfix_str(note, refresh=False)
-                self._bar.update(done - self._bar.n)
+                self._bar.update(max(done - self._bar.n, 0))  # updates of threads may come late
 
     def compiling(self, name: str) -> None:
         """Show that a program is being compiled.

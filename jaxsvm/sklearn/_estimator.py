@@ -81,6 +81,8 @@ _DOCUMENTATION = {  # of the parameters that several estimators have: type and d
 def documented(cls: type[Estimator]) -> type[Estimator]:
     """Complete the docstring of an estimator: `{parameters}` becomes the parameters it does not describe."""
     text = inspect.cleandoc(cls.__doc__ or "")
+    if "{parameters}" not in text:  # `python -OO` removes docstrings
+        return cls
     entries = []
     for field in dataclasses.fields(cls):  # pyright: ignore[reportArgumentType]
         if not re.search(rf"^{field.name} : ", text, re.MULTILINE):

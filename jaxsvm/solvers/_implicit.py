@@ -8,7 +8,7 @@ Each example obeys one equation `R_i(dual_i, f_i; hyperparameters) = 0` with `f 
 
 The loss knows these equations (`AbstractLoss.optimality`). Differentiating them gives a linear system for
 the change of the dual, of fixed shape and with identity rows for the examples that are not free, solved
-by one Cholesky factorization. Where an example is about to change its set (from free to bound, say) the
+by one Cholesky factorization. If an example is about to change its set, for example from free to bound, the
 solution has a kink: the derivative is that of the set which the solver reports, hence one of the one-sided
 derivatives.
 """

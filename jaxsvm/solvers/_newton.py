@@ -137,7 +137,7 @@ def _conclude(problem: Problem, options: Options, last: _State) -> Solution:
 
 
 def _step(problem: Problem, now: Point) -> tuple[Point, Float[Array, ""]]:
-    """The point after one step of Newton's method, and how far along that step it is."""
+    """The point after one step of Newton's method, and the fraction of the step taken."""
     loss, y, gram = problem.loss, problem.y, problem.gram
     slopes = _weighted(problem, loss.derivative(y, now.latent))
     change = _direction(problem, now, slopes)

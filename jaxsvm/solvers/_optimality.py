@@ -158,7 +158,7 @@ def _verdict(
     if problem.has_offset:
         # `sum(dual) = 0`, relative to the coefficients and in units of the latent function
         excess, total = jnp.abs(jnp.sum(dual)), jnp.sum(jnp.abs(dual))
-        matters = excess * size > epsilon * at_zero  # a bounded loss has next to no slopes far away
+        matters = excess * size > epsilon * at_zero  # a bounded loss is almost flat far away
         relative_excess = jnp.where(matters, excess / jnp.where(matters, total, 1.0), 0.0)
         residual = jnp.maximum(residual, 2 * size * relative_excess)
         largest_gap = largest_gap + excess * size

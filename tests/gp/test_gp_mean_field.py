@@ -13,6 +13,8 @@ from scipy.stats import norm
 
 import jaxsvm as jsvm
 from jaxsvm import RESULTS, criteria, gp, kernels, losses
+from jaxsvm.gp._classifier import cavity_variances
+from jaxsvm.gram import DenseGram
 
 RNG = np.random.default_rng(5)
 EXAMPLES = 60
@@ -304,3 +306,20 @@ def test_single_precision(fits):
         assert fit.alpha.dtype == jnp.float32
         found = np.asarray(fit.probability(NEW.astype("float32")))
     np.testing.assert_allclose(found, fits["flips"].probability(NEW), atol=1e-4)
+
+
+@pytest.mark.parametrize("variance", [1.0, 1e4])
+def test_leave_one_out_variances_keep_their_digits_in_single_precision(variance):
+    """With flipped labels a precision may be negative; a difference of near-equal numbers would show."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(12, 2))
+    precision = rng.uniform(0.5, 2.0, 12)
+    precision[3] = -1e-7 / variance
+    gram = rbf(x, 1.0, variance, 0.0)
+    expected = 1 / np.diag(np.linalg.inv(gram + np.diag(1 / precision))) - 1 / precision
+    strong = np.arange(12) != 3
+    with jax.enable_x64(False):
+        single = DenseGram(jnp.asarray(gram, "float32"))
+        weights = jnp.asarray(precision, "float32")
+        variances = np.asarray(cavity_variances(single, weights, definite=False))
+    np.testing.assert_allclose(variances[strong], expected[strong], rtol=2e-3)

@@ -38,6 +38,13 @@ def test_a_bar_shows_its_label_its_share_and_a_note(capsys):
     assert drawn.endswith("\n")
 
 
+def test_a_late_update_does_not_move_a_bar_back(capsys):
+    with Progress(4, "working", True) as bar:
+        bar.update(3)
+        bar.update(1)
+    assert capsys.readouterr().err.rpartition("working:")[2].startswith("  75%|")
+
+
 def test_nothing_is_drawn_unless_standard_error_is_a_terminal(capsys, monkeypatch):
     for shown in (False, None):
         with Progress(8, "working", shown) as bar:
