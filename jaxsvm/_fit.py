@@ -188,7 +188,7 @@ def fit_gram(
     options: Options = Options(),  # noqa: B008, it is immutable
     warm: bool = True,
 ) -> Fit[Machine]:
-    """The fit of a machine whose Gram matrix is known, of arrays that have been checked."""
+    """Fit a machine whose Gram matrix is given, to arrays that have been checked."""
     if start is None:
         start, warm = _start(None, x.shape[0], gram.dtype), False
     problem = Problem(gram, y, weights, model.loss, model.offset)
@@ -278,7 +278,7 @@ def _start(init, examples: int, dtype) -> Start:
 
 
 def require_success(fitted: Fit[Machine]) -> Fit[Machine]:
-    """The fit, or an error in words where its solver failed."""
+    """Return the fit; raise `FitError` if its solver failed."""
 
     def details():
         if int(fitted.result) == RESULTS.factorization_failed:

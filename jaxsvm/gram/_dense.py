@@ -25,8 +25,8 @@ class DenseGram(AbstractGram):
     def diagonal(self) -> Array:
         return jnp.diag(self.matrix)
 
-    def row(self, place: Array) -> Array:
-        return self.matrix[place]
+    def row(self, index: Array) -> Array:
+        return self.matrix[index]
 
     def product(self, vector: Array) -> Array:
         return self.matrix @ vector

@@ -84,7 +84,7 @@ class AbstractKernel(eqx.Module):
         return _combine(Sum, self, other)
 
     def __radd__(self, other: "AbstractKernel | ArrayLike") -> "AbstractKernel":
-        if isinstance(other, int) and other == 0:  # so that Python's `sum` works
+        if isinstance(other, int) and other == 0:  # for Python's `sum`
             return self
         return _combine(Sum, other, self)
 

@@ -67,10 +67,10 @@ class Subspace(AbstractKernel):
             raise ValueError(problem)
 
     def matrix(self, x1: Array, x2: Array, same: bool) -> Array:
-        return self.kernel.matrix(self._seen(x1), self._seen(x2), same)
+        return self.kernel.matrix(self._selected(x1), self._selected(x2), same)
 
     def diagonal(self, x: Array) -> Array:
-        return self.kernel.diagonal(self._seen(x))
+        return self.kernel.diagonal(self._selected(x))
 
     def _selected(self, x):
         if max(self.inputs) >= x.shape[1]:

@@ -138,7 +138,7 @@ class AbstractPiecewise(AbstractLoss):
         return sign * jnp.clip(magnitude, 0, bound), free
 
     def target(self, y: Array, dual: Array) -> Float[Array, " n"]:
-        """What `f + compliance dual` is for a free example whose dual coefficient has that sign.
+        """The value of `f + compliance dual` for a free example whose dual coefficient has this sign.
 
         **Arguments:** `y`, labels or targets; `dual`, coefficients.
 
@@ -267,7 +267,7 @@ class AbstractPiecewise(AbstractLoss):
 
 
 def weighted_compliance(loss: AbstractPiecewise, weights: Array, dtype: Any) -> Float[Array, " n"]:
-    """The compliance of `weight * L` for each example; of no interest where the weight is zero.
+    """The compliance of `weight * L` for each example; meaningless where the weight is zero.
 
     **Arguments:** `loss`; `weights` of the examples; `dtype` of the result.
 

@@ -64,7 +64,7 @@ class Options(NamedTuple):
     max_iterations: int = 400
 
     def tolerance_in(self, dtype: Any) -> float:
-        """The KKT residual that is asked for: by default 1e-10 in float64, 2e-6 in float32.
+        """The required KKT residual: by default 1e-10 in float64, 2e-6 in float32.
 
         **Arguments:** `dtype`, of the numbers.
 
@@ -73,7 +73,7 @@ class Options(NamedTuple):
         return _default_tolerance(dtype) if self.tolerance is None else self.tolerance
 
     def gap_tolerance_in(self, dtype: Any) -> float:
-        """The duality gap that is asked for, relative to the primal objective.
+        """The required duality gap, relative to the primal objective.
 
         By default 1e-6 in float64 and 1e-3 in float32; it changes in proportion to the tolerance.
 

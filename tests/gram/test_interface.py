@@ -33,8 +33,8 @@ class Factored(AbstractGram):
     def diagonal(self):
         return jnp.sum(self.factor**2, axis=1) + self.own
 
-    def row(self, place):
-        return (self.factor @ self.factor[place]).at[place].add(self.own[place])
+    def row(self, index):
+        return (self.factor @ self.factor[index]).at[index].add(self.own[index])
 
     def product(self, vector):
         return self.factor @ (self.factor.T @ vector) + self.own * vector
