@@ -12,7 +12,7 @@ from .._parameters import Frozen
 from ..approximations import AbstractApproximation, Exact, Subspace, Whitening, whiten
 from ..kernels import AbstractKernel
 from ..linalg import eigh
-from ..runtime import filter_jit, jit
+from ..runtime import filter_jit, jit, require_own_process
 from ..sampling import (
     HMC,
     Averages,
@@ -88,6 +88,7 @@ def evidence_gradient(
     >>> estimate.gradient.loss.log_C.shape, bool(estimate.standard_error.loss.log_C > 0)
     ((), True)
     """
+    require_own_process()  # before the first use of JAX
     mark_key, run_key = jax.random.split(key)
     setup = set_up(
         model, x, y, weights, approximation=approximation, method=method, key=mark_key,

@@ -6,7 +6,7 @@ import jax
 
 from .._machine import KernelMachine
 from ..approximations import AbstractApproximation, Exact
-from ..runtime import warn_user
+from ..runtime import require_own_process, warn_user
 from ..sampling import SamplingWarning, set_up
 from ._estimate import LogEvidence
 from ._tempered import TemperedSMC, temper
@@ -51,6 +51,7 @@ def log_evidence(
     (True, True)
     """
     options = _as_method(method)
+    require_own_process()  # before the first use of JAX
     mark_key, run_key = jax.random.split(key)
     setup = set_up(
         model, x, y, weights, approximation=approximation, method=options.sampler, key=mark_key

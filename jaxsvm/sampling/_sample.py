@@ -19,7 +19,7 @@ from ..approximations import (
     whiten,
 )
 from ..posteriors import AbstractMachinePredictor, AbstractMixture, Components, Joint, same_for_all
-from ..runtime import Progress, filter_jit, jit
+from ..runtime import Progress, filter_jit, jit, require_own_process
 from ..validation import as_points, check_count
 from ._chains import Averages, Chains, Traces, draw, kept_numbers, start_chains, warm_up
 from ._diagnostics import Diagnostics, diagnose, warn_of_problems
@@ -193,6 +193,7 @@ def sample(
     >>> posterior.probability(x).shape, posterior.diagnostics.problems
     ((30,), [])
     """
+    require_own_process()  # before the first use of JAX
     mark_key, warm_key, draw_key = jax.random.split(key, 3)
     setup = set_up(
         model, x, y, weights, approximation=approximation, method=method, key=mark_key,

@@ -113,8 +113,8 @@ ERRORS = {
         ValueError,
         "`inputs` must be distinct column numbers",
     ),
-    "an input twice": (lambda: Subspace(RBF(), (1, 1)), ValueError, "different places"),
-    "an input before 0": (lambda: Subspace(RBF(), (-1,)), ValueError, "different places"),
+    "an input twice": (lambda: Subspace(RBF(), (1, 1)), ValueError, "distinct column numbers"),
+    "an input before 0": (lambda: Subspace(RBF(), (-1,)), ValueError, "distinct column numbers"),
     "input beyond": (lambda: Subspace(RBF(), (0, 5)).gram(X), ValueError, "looks at input 5"),
     "not callable": (lambda: Custom(3.0), TypeError, "a function or an `eqx.Module`"),
     "whole numbers": (

@@ -12,7 +12,7 @@ PREPARE = """
 import os, signal, warnings
 import numpy as np
 import jaxsvm as jsvm
-os.register_at_fork(after_in_child=lambda: signal.alarm(60))  # ends a child that waits for ever
+os.register_at_fork(after_in_child=lambda: signal.alarm(60))  # ends a child that hangs
 warnings.simplefilter("ignore")  # JAX warns of the fork itself
 x = np.linspace(-1, 1, 24).reshape(12, 2)
 y = np.where(x[:, 0] > 0.1, 1.0, -1.0)
@@ -46,6 +46,8 @@ tasks = [
     lambda: jsvm.select(fitted.model, x, y, jsvm.criteria.LaplaceEvidence()),
     lambda: jsvm.criteria.GACV()(fitted.model, x, y),
     lambda: jsvm.sample(fitted.model, x, y, key=None),
+    lambda: jsvm.evidence_gradient(fitted.model, x, y, key=None),
+    lambda: jsvm.log_evidence(fitted.model, x, y, key=None),
     lambda: jsvm.gp.mean_field(fitted.model, x, y),
     lambda: LSSVC().fit(x, y),
     lambda: estimator.predict(x),
@@ -85,7 +87,7 @@ def printed(script: str) -> list[str]:
 
 def test_every_entry_point_says_what_to_do_after_a_fork():
     lines = printed(AFTER_A_FIT)
-    assert len(lines) == 10
+    assert len(lines) == 12
     for line in lines:
         assert "was forked" in line and "loky" in line and "spawn" in line and "threads" in line
 

@@ -187,11 +187,11 @@ def test_a_decision_is_one_program():
 @pytest.mark.parametrize(
     "estimator, program",
     [
-        (sklearn.BayesianSVC, "_binary._fit_and_leave_out"),
-        (sklearn.BayesianSVR, "_svr._left_out"),
+        (sklearn.BayesianSVC, "_binary._leave_one_out"),
+        (sklearn.BayesianSVR, "_regressor._leave_one_out"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:the search for hyperparameters")
+@pytest.mark.filterwarnings("ignore:the hyperparameter search")
 def test_estimators_share_programs(estimator, program):
     """Between a common lengthscale and one for each input, and between nearby numbers of examples."""
     file, name = program.split(".")
