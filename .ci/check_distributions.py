@@ -20,7 +20,8 @@ def check(folder: Path) -> None:
     with tarfile.open(source) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
     tests = {str(f.relative_to(ROOT)) for f in ROOT.glob("tests/**/*.py")}
-    missing = (package | tests | DOCUMENTS) - inside
+    guides = {str(f.relative_to(ROOT)) for f in ROOT.glob("docs/*.md")}
+    missing = (package | tests | guides | DOCUMENTS) - inside
     assert not missing, f"the source distribution lacks {sorted(missing)}"
     print(f"{wheel.name}: {len(files)} files; {source.name}: {len(inside)} files")
 

@@ -42,7 +42,8 @@ def adatron(
     alpha = np.zeros(len(y))
     # the largest eigenvalue is at most the largest row sum
     rate = 1.9 / np.max(np.sum(np.abs(matrix), axis=1))
-    residuals, objectives = [], []
+    residuals: list[float] = []
+    objectives: list[float] = []
     for _ in range(max_rounds):
         slope = 1 - matrix @ alpha
         objectives.append(float(alpha @ (1 + slope) / 2))

@@ -11,7 +11,7 @@ import jaxsvm as jsvm
 jax.config.update("jax_enable_x64", True)
 
 
-def main():
+def main() -> None:
     x, y = jsvm.datasets.twonorm(200, key=jax.random.key(0))
     x_test, y_test = jsvm.datasets.twonorm(2000, key=jax.random.key(1))
 
@@ -23,7 +23,7 @@ def main():
     print(f"test error: {float(jnp.mean(fit.predict(x_test) != y_test)):.3f}")
 
     # the fit is differentiable: the slope of a smooth test loss in every hyperparameter
-    def test_loss(model):
+    def test_loss(model: jsvm.KernelMachine) -> jax.Array:
         margins = y_test * jsvm.fit(model, x, y).decision(x_test)
         return jnp.mean(jax.nn.softplus(-4 * margins))
 
@@ -35,7 +35,7 @@ def main():
     # fits for nine values of C in one batch
     penalties = jnp.logspace(-2, 2, 9)
 
-    def error(C):
+    def error(C: jax.Array) -> tuple[jax.Array, jax.Array]:
         fitted = jsvm.fit(jsvm.replace(model, {"loss.C": C}), x, y, throw=False)
         return jnp.mean(fitted.predict(x_test) != y_test), fitted.support.sum()
 

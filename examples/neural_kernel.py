@@ -7,6 +7,8 @@ noise; a small network learns which features matter. Each gradient of the valida
 through the solution of the support vector machine by implicit differentiation.
 """
 
+from typing import Any, cast
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -16,14 +18,16 @@ import jaxsvm as jsvm
 
 jax.config.update("jax_enable_x64", True)
 
+Machine = jsvm.KernelMachine[jsvm.kernels.Sum, jsvm.losses.SquaredHinge]
 
-def ring(n, *, key):
+
+def ring(n: int, *, key: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Ten inputs; the label says whether the first two lie within a circle."""
     x = jax.random.normal(key, (n, 10))
     return x, jnp.where(jnp.sum(x[:, :2] ** 2, axis=1) < 1.4, 1.0, -1.0)
 
 
-def main(steps=60):
+def main(steps: int = 60) -> None:
     train_key, valid_key, test_key, network_key = jax.random.split(jax.random.key(0), 4)
     x, y = ring(120, key=train_key)
     x_valid, y_valid = ring(120, key=valid_key)
@@ -36,20 +40,20 @@ def main(steps=60):
         jsvm.kernels.RBF(3.0) + jsvm.kernels.Constant(1.0), jsvm.losses.SquaredHinge(3.0)
     )
 
-    def error(model):
+    def error(model: jsvm.KernelMachine) -> float:
         return float(jnp.mean(jsvm.fit(model, x, y).predict(x_test) != y_test))
 
-    def validation_loss(model):
+    def validation_loss(model: jsvm.KernelMachine) -> jax.Array:
         margins = y_valid * jsvm.fit(model, x, y).decision(x_valid)
         return jnp.mean(jax.nn.softplus(-3 * margins))
 
-    optimizer = optax.adam(0.03)
+    optimizer: Any = optax.adam(0.03)  # the types of optax know no models, only nests of arrays
 
-    @jax.jit
-    def step(model, state):
+    @eqx.filter_jit
+    def step(model: Machine, state: Any) -> tuple[Machine, Any, jax.Array]:
         value, gradient = jax.value_and_grad(validation_loss)(model)
         updates, state = optimizer.update(gradient, state, model)
-        return optax.apply_updates(model, updates), state, value
+        return cast(Machine, eqx.apply_updates(model, updates)), state, value
 
     print(f"plain RBF kernel: test error {error(plain):.3f}")
     print(f"initial network:  test error {error(model):.3f}")

@@ -5,21 +5,25 @@ python examples/overview.py --figure f.png   # also draws the figure (needs matp
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import jax
 import numpy as np
-from sklearn.datasets import make_moons
+from sklearn import datasets
 
 import jaxsvm as jsvm
 from jaxsvm.sklearn import BayesianSVC, BayesianSVR
 
 
-def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--figure", type=Path)
     options = parser.parse_args(arguments)
-    x, y = make_moons(160, noise=0.3, random_state=0)
+    x, y = cast(
+        "tuple[np.ndarray, np.ndarray]", datasets.make_moons(160, noise=0.3, random_state=0)
+    )
     classifier = BayesianSVC().fit(x[:100], y[:100])
     error = 1 - classifier.score(x[100:], y[100:])
     print(
@@ -38,12 +42,20 @@ def main(arguments=None):
         draw(options.figure, classifier, x, y, regressor, t, s)
 
 
-def draw(path, classifier, x, y, regressor, t, s):
+def draw(
+    path: Path,
+    classifier: BayesianSVC,
+    x: np.ndarray,
+    y: np.ndarray,
+    regressor: BayesianSVR,
+    t: np.ndarray,
+    s: np.ndarray,
+) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
-    sides = [np.linspace(v.min() - 0.4, v.max() + 0.4, 120) for v in x.T]
+    sides = [np.linspace(float(v.min()) - 0.4, float(v.max()) + 0.4, 120) for v in x.T]
     grid = np.stack(np.meshgrid(*sides), axis=-1)
     p = classifier.predict_proba(grid.reshape(-1, 2))[:, 1].reshape(grid.shape[:2])
     shades = left.contourf(*sides, p, np.linspace(0, 1, 21), cmap="RdBu", alpha=0.8)
@@ -51,7 +63,7 @@ def draw(path, classifier, x, y, regressor, t, s):
     left.scatter(*x.T, c=np.where(y == 1, "navy", "darkred"), s=14, edgecolors="w", linewidths=0.4)
     figure.colorbar(shades, ax=left, label="probability", ticks=np.linspace(0, 1, 6))
     left.set_title("BayesianSVC().fit(x, y)", family="monospace")
-    line = np.linspace(t.min() - 2, t.max() + 2, 300)[:, None]
+    line = np.linspace(float(t.min()) - 2, float(t.max()) + 2, 300)[:, None]
     mean = regressor.predict(line)
     right.fill_between(
         line[:, 0], *regressor.predict_interval(line), alpha=0.15, label="95 %, new targets"

@@ -42,10 +42,13 @@ def main() -> None:
     print(f"intervals of 50 % and 95 % hold {half:.0%} and {nearly_all:.0%} of new targets")
 
     if options.figure:
+        from matplotlib.figure import Figure
+
         import jaxsvm.plot
 
-        axes = jaxsvm.plot.predictions(posterior)
-        axes.figure.savefig(options.figure, dpi=150)
+        figure = Figure(layout="constrained")
+        jaxsvm.plot.predictions(posterior, ax=figure.subplots())
+        figure.savefig(options.figure, dpi=150)
 
 
 if __name__ == "__main__":

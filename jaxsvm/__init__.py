@@ -1,6 +1,6 @@
 """Bayesian and differentiable model selection for support vector machines, in JAX.
 
-Docstrings cite the papers behind the methods by these keys, so that a search for `[GS03, eq. 15]` finds the
+Docstrings cite the papers behind the methods by these keys, so that a search for `[GS03, eq. 20]` finds the
 code of that equation:
 
 - GS03: C. Gold and P. Sollich, "Model selection for support vector machine classification", Neurocomputing
@@ -22,6 +22,7 @@ from . import calibration as calibration
 from . import criteria as criteria
 from . import datasets as datasets
 from . import evidence as evidence
+from . import fields as fields
 from . import gp as gp
 from . import gram as gram
 from . import kernels as kernels
@@ -46,8 +47,10 @@ from ._parameters import unfreeze as unfreeze
 from ._relevance import relevance as relevance
 from ._results import RESULTS as RESULTS
 from ._results import FitError as FitError
+from .approximations import Corrected as Corrected
 from .approximations import Exact as Exact
 from .approximations import Nystrom as Nystrom
+from .approximations import RandomFourier as RandomFourier
 from .evidence import EvidenceGradient as EvidenceGradient
 from .evidence import evidence_ascent as evidence_ascent
 from .evidence import evidence_gradient as evidence_gradient

@@ -16,10 +16,20 @@ from ._machine import KernelMachine, Machine, Machine_co
 from ._parameters import unfreeze
 from ._predictor import AbstractPointEstimate, AbstractSolution
 from ._results import RESULTS, raise_on_failure
-from .gram import AbstractGram, exact_gram
+from .approximations import (
+    EXACT,
+    AbstractApproximation,
+    ApproximationWarning,
+    Exact,
+    Expansion,
+    Representation,
+    check_lost_variance,
+    represent,
+)
+from .gram import AbstractGram
 from .kernels import AbstractKernel, covariance_defect, is_user_defined
 from .persistence import check_fields
-from .runtime import is_traced, jit
+from .runtime import is_traced, jit, warn_user
 from .solvers import Options, Problem, Start, attach_derivatives, primal_objective, solve
 from .validation import as_inputs, as_points, as_targets, as_weights, check_count, check_number
 
@@ -31,13 +41,15 @@ class Stats(eqx.Module):
 
     `iterations` are Newton steps. `kkt_residual` is the largest violation of the optimality conditions, in
     units of the latent function. `duality_gap` is the primal minus the dual objective, relative to the
-    primal; NaN for a loss that is not convex. `objective` is the primal one, the minimum.
+    primal; NaN for a loss that is not convex. `objective` is the primal one, the minimum. `lost_variance` is
+    the share of the prior's variance that a low rank loses, zero for an exact fit.
     """
 
     iterations: Int[Array, ""]
     kkt_residual: Float[Array, ""]
     duality_gap: Float[Array, ""]
     objective: Float[Array, ""]
+    lost_variance: Float[Array, ""]
 
 
 class Fit(AbstractPointEstimate, AbstractSolution, Generic[Machine_co]):
@@ -48,6 +60,8 @@ class Fit(AbstractPointEstimate, AbstractSolution, Generic[Machine_co]):
     non-support (0), free (1: marginal, their dual coefficient inside its bounds) or bound (2). In a
     regression with the soft insensitive loss these are the off-bound and on-bound support vectors.
     `model`, `x`, `y` and `weights` are what was fitted; `offset` is zero for a model without one.
+    `representation` is that of the kernel matrix. At a low rank, `expansion` holds the features of the
+    function and their coefficients, `f(x) = phi(x) coefficients + offset`; otherwise it is None.
 
     A fit is a point estimate. `jaxsvm.laplace(fit)` has error bars, probabilities and intervals.
     """
@@ -62,6 +76,8 @@ class Fit(AbstractPointEstimate, AbstractSolution, Generic[Machine_co]):
     group: Int[Array, " n"]
     result: Int[Array, ""]
     stats: Stats
+    representation: Representation = EXACT
+    expansion: Expansion | None = None
 
     def decision(self, x: Any) -> Float[Array, " m"]:
         """The latent function `f(x)` at new points.
@@ -70,8 +86,17 @@ class Fit(AbstractPointEstimate, AbstractSolution, Generic[Machine_co]):
 
         **Returns:** one value for each point.
         """
-        points = as_points(x, self.x)
-        return decide(unfreeze(self.model.kernel), self.x, self.dual, self.offset, points)
+        points, kernel = as_points(x, self.x), unfreeze(self.model.kernel)
+        if self.expansion is not None:
+            return _decide_by(self.expansion, kernel, self.offset, points)
+        return decide(kernel, self.x, self.dual, self.offset, points)
+
+    def gram(self) -> AbstractGram:
+        """The kernel matrix of the examples, in the representation of the fit.
+
+        **Returns:** the matrix, through the operations of `jaxsvm.gram.AbstractGram`.
+        """
+        return self.representation.matrix(unfreeze(self.model.kernel), self.x).gram
 
     @property
     def support(self) -> Bool[Array, "... n"]:
@@ -101,6 +126,11 @@ def decide(
     return kernel.matrix(points, known, same=False) @ dual + offset
 
 
+@jit
+def _decide_by(expansion: Expansion, kernel: AbstractKernel, offset, points) -> Float[Array, " m"]:
+    return expansion.at(kernel, points) + offset
+
+
 def fit(
     model: Machine,
     x: Any,
@@ -109,6 +139,7 @@ def fit(
     weights: Any = None,
     class_weight: Mapping[int, ArrayLike] | Literal["balanced"] | None = None,
     init: Fit | Any = None,
+    approximation: AbstractApproximation = Exact(),  # noqa: B008, it is immutable
     tolerance: float | None = None,
     max_iterations: int = 400,
     throw: bool = True,
@@ -122,6 +153,9 @@ def fit(
     grad, to any order. Success is judged on what is returned: its KKT residual and its duality gap. If
     no example is free, every offset in an interval is optimal; its midpoint is returned.
 
+    With an `approximation` of rank p, time and memory grow in proportion to the number of examples, as
+    `n p^2` and `n p`. The solution is that of the kernel matrix `V V'`, to the same precision.
+
     **Arguments:**
 
     - `model`: the kernel machine.
@@ -132,6 +166,9 @@ def fit(
     - `class_weight`: `{-1: a, +1: b}`, or `"balanced"` for weights inverse to the class frequencies;
       multiplies `weights`.
     - `init`: an earlier `Fit` on the same examples, or dual coefficients, to start from.
+    - `approximation`: how to represent the kernel matrix: `jaxsvm.Exact()`, `jaxsvm.Nystrom(rank=...)`,
+      `jaxsvm.RandomFourier(features=...)`, or one of these low ranks in `jaxsvm.Corrected`. If it loses more
+      than 1 % of the prior's variance, a warning says so; `stats.lost_variance` has the share.
     - `tolerance`: the required KKT residual, relative to the margin of one or to the largest target; by
       default 1e-10 in float64, 2e-6 in float32. Rounding errors of `K dual` are allowed for, as long as
       the duality gap is at most 1e-6 of the objective (1e-3 in float32) at this tolerance, and in
@@ -157,8 +194,13 @@ def fit(
     check_count("max_iterations", max_iterations)
     options = Options(tolerance, max_iterations)
     # frozen values become arguments, so that fits at many frozen values share one compilation
-    fitted = _fit(unfreeze(model), x, y, weights, start, options, init is not None)
+    free, warm = unfreeze(model), init is not None
+    representation = represent(approximation, model, x)
+    fitted = _fit(free, x, y, weights, start, representation, options, warm)
     fitted = dataclasses.replace(fitted, model=model)
+    # an exact fit loses nothing, and reading a number would wait for it
+    if fitted.expansion is not None:
+        warn_of_lost_variance(fitted.stats.lost_variance)
     return require_success(fitted) if throw else fitted
 
 
@@ -172,10 +214,18 @@ def as_data(model: KernelMachine, x: Any, y: Any, weights: Any) -> tuple[Array, 
     return x.astype(dtype), y.astype(dtype), as_weights(weights, x.shape[0], dtype)
 
 
-@partial(jit, static_argnums=(5, 6))
-def _fit(model: Machine, x, y, weights, start, options, warm) -> Fit[Machine]:
-    gram = exact_gram(model.kernel, x)
-    return fit_gram(model, gram, x, y, weights, start, options, warm)
+@partial(jit, static_argnums=(6, 7))
+def _fit(model: Machine, x, y, weights, start, representation, options, warm) -> Fit[Machine]:
+    gram, basis, error = representation.matrix(model.kernel, x)
+    fitted = fit_gram(model, gram, x, y, weights, start, options, warm)
+    if basis is None:
+        return fitted
+    return dataclasses.replace(
+        fitted,
+        stats=dataclasses.replace(fitted.stats, lost_variance=error),
+        representation=representation,
+        expansion=Expansion(basis, gram.coefficients(fitted.dual)),
+    )
 
 
 def fit_gram(
@@ -207,7 +257,8 @@ def fit_gram(
     finite = jnp.all(jnp.stack([gram.is_finite(), *finite]))
     result = jnp.where(finite, result, RESULTS.nonfinite)
     objective = _objective(problem, dual, offset, latent)
-    stats = Stats(solution.iterations, solution.residual, solution.gap, objective)
+    exact = jnp.zeros((), gram.dtype)
+    stats = Stats(solution.iterations, solution.residual, solution.gap, objective, exact)
     return Fit(model, x, y, weights, dual, offset, latent, group, result, stats)
 
 
@@ -277,12 +328,20 @@ def _start(init, examples: int, dtype) -> Start:
     return Start(jnp.where(sound, dual, 0.0).astype(dtype), jnp.nan_to_num(offset).astype(dtype))
 
 
+def warn_of_lost_variance(error: Float[Array, ""]) -> None:
+    """Warn if a low rank loses more than 1 % of the prior's variance; in traced code do nothing."""
+    if not is_traced(error):
+        for problem in check_lost_variance(float(error)):
+            warn_user(problem, ApproximationWarning)
+
+
 def require_success(fitted: Fit[Machine]) -> Fit[Machine]:
     """Return the fit; raise `FitError` if its solver failed."""
 
     def details():
-        if int(fitted.result) == RESULTS.factorization_failed:
-            return f" Here {covariance_defect(fitted.model.kernel.gram(fitted.x))}."
+        # a matrix of low rank is positive by its form, and may be too large to be written out
+        if int(fitted.result) == RESULTS.factorization_failed and fitted.expansion is None:
+            return f" Here {covariance_defect(fitted.gram().dense())}."
         return (
             f" (KKT residual {float(fitted.stats.kkt_residual):.1e}, duality gap "
             f"{float(fitted.stats.duality_gap):.1e} after {int(fitted.stats.iterations)} iterations; "

@@ -15,6 +15,8 @@ Loss_co = TypeVar("Loss_co", bound=AbstractLoss, default=AbstractLoss, covariant
 class KernelMachine(eqx.Module, Generic[Kernel_co, Loss_co]):
     """A kernel machine, whose solution minimizes `sum_i L(y_i, f_i) + 1/2 f' K^-1 f`.
 
+    This is minus the log posterior of the latent values, up to a constant [GS03, eqs. 3 and 7].
+
     The model is a pytree whose leaves are its hyperparameters, all of them unconstrained inexact
     arrays, so `jax.grad`, `jax.vmap`, optax and samplers work on it as it is. Read them in natural
     units by name (`model.loss.C`) or all at once with `jaxsvm.parameters`; hold some of them fixed with

@@ -35,7 +35,7 @@ def checked(function):
     """A function whose annotations of arrays are checked at each call.
 
     The other annotations are left to the static checker: tests pass wrong numbers, texts and models on
-    purpose, to see what the library says to them.
+    purpose, to see the error messages.
     """
     hints = function.__annotations__
     if not any(_is_about_arrays(hint) for hint in hints.values()):

@@ -9,7 +9,7 @@ _durations: list[float] = []
 
 
 def compilations(function) -> int:
-    """The number of programs there are of a function."""
+    """The number of compiled programs of a function."""
     return sum(jitted._cache_size() for jitted in programs_of(function))
 
 

@@ -58,7 +58,7 @@ def dtype(request):
 
 @pytest.fixture
 def wrong_arrays():
-    """For a test that passes arrays of wrong shapes or types, to see what the library says to them."""
+    """For a test that passes arrays of wrong shapes or types, to see the error message."""
     jaxtyping_config.update("jaxtyping_disable", True)
     yield
     jaxtyping_config.update("jaxtyping_disable", False)

@@ -417,7 +417,7 @@ AREAS = {
 
 
 def run(area: str, cases: int, seed: int = 0) -> list[str]:
-    """Try so many cases of an area; one traceback for each that failed."""
+    """Try a number of cases of an area; return one traceback for each failure."""
     failures = []
     for case in range(cases):
         with tempfile.TemporaryDirectory() as folder:

@@ -12,7 +12,7 @@ _STEPS = 3  # of a piece; even a short search has several
 
 
 def watch(monkeypatch, run: Callable[[], Any], pieces: int | None = None) -> tuple[Any, list[int]]:
-    """Run with searches in pieces of three steps, and interrupt all pieces but the first so many.
+    """Run with searches in pieces of three steps, and interrupt all pieces after a number of them.
 
     **Returns:** what `run` returned, and the step at which each piece began, in the order of time.
     """

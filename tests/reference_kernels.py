@@ -1,6 +1,6 @@
 """Kernels written out from their formulas: sums over inputs, loops over points, NumPy only.
 
-A kernel here is a function `k(a, b, same)` of two points; `same` tells that they are one example.
+A kernel here is a function `k(a, b, same)` of two points; `same` says whether they are the same example.
 `CASES` pairs every kernel of the library with its formula.
 """
 
@@ -181,7 +181,7 @@ BIASES = (_RNG.normal(size=5), _RNG.normal(size=2))
 
 
 class Bilinear(eqx.Module):
-    """`W a . W b`: a linear kernel with a metric of its own."""
+    """`W a . W b`: a linear kernel with its own metric."""
 
     weight: jax.Array
 

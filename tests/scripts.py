@@ -1,16 +1,27 @@
-"""Run example scripts inside this process, where most modules are imported and programs compiled."""
+"""Run example scripts and the code of pages inside this process, where programs are compiled already."""
 
 import contextlib
 import importlib
 import io
+import re
 import runpy
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import jax
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+
+
+def names_of(page: str) -> dict[str, Any]:
+    """Run the Python blocks of a page one after the other; return the names that they define."""
+    names: dict[str, Any] = {"__name__": "page"}
+    for block in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL):
+        exec(compile(block, page, "exec"), names)
+    return names
 
 
 def output_of(script: str, *arguments: str) -> str:

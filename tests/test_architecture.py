@@ -18,7 +18,7 @@ from architecture import FILES, HEAD, PACKAGE, ROOT, graph, tree_of
 import jaxsvm
 
 TOP = {"plot", "sklearn", "command"}
-BOTTOM = {"persistence", "_parameters", "linalg", "kernels", "losses"}
+BOTTOM = {"persistence", "fields", "_parameters", "linalg", "kernels", "losses"}
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 60
 PRIVATE_IMPORTS: set[str] = set()

@@ -1,4 +1,4 @@
-"""What a user meets: conversions, errors, weights, groups, result codes, compilation."""
+"""`fit` as users call it: conversions, errors, weights, groups, result codes, compilation."""
 
 import jax
 import jax.numpy as jnp

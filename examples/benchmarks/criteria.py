@@ -13,7 +13,9 @@ import contextlib
 import os
 import time
 import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -30,23 +32,25 @@ from threadpoolctl import threadpool_limits
 import jaxsvm as jsvm
 from jaxsvm import criteria, kernels, losses
 
+LAPACK: Any = lapack  # compiled, without types
 
-def twonorm(examples: int, seed: int = 0):
+
+def twonorm(examples: int, seed: int = 0) -> jsvm.datasets.Dataset:
     return jsvm.datasets.twonorm(examples, key=jax.random.key(seed))
 
 
-def machine(inputs: int, loss, offset: bool = False):
+def machine(inputs: int, loss: losses.AbstractLoss, offset: bool = False) -> jsvm.KernelMachine:
     kernel = kernels.RBF(jnp.full(inputs, 4.0), 2.0)
-    kernel = kernel if offset else kernel + kernels.Constant(0.1)
-    return jsvm.KernelMachine(kernel, loss, offset=offset)
+    whole = kernel if offset else kernel + kernels.Constant(0.1)
+    return jsvm.KernelMachine(whole, loss, offset=offset)
 
 
-def compiled(criterion):
+def compiled(criterion: criteria.AbstractCriterion) -> Callable[..., Any]:
     """Value and gradient as one jitted function, with the data as arguments."""
     return jax.jit(jax.value_and_grad(lambda m, x, y: criterion(m, x, y, throw=False)))
 
 
-def press(sizes, repeats):
+def press(sizes: Sequence[int], repeats: int) -> None:
     print(
         "\nPRESS, value and gradient for 21 hyperparameters, against LAPACK potrf + potri (goal: 4)"
     )
@@ -55,9 +59,9 @@ def press(sizes, repeats):
         model = machine(20, losses.LeastSquares(1.0), offset=True)
         matrix = np.asfortranarray(model.kernel.gram(x) + jnp.eye(examples))
 
-        def inverse(matrix=matrix):
-            factor, _ = lapack.dpotrf(matrix, lower=1)
-            return lapack.dpotri(factor, lower=1)
+        def inverse(matrix: np.ndarray = matrix) -> Any:
+            factor, _ = LAPACK.dpotrf(matrix, lower=1)
+            return LAPACK.dpotri(factor, lower=1)
 
         function = compiled(criteria.PRESS())
         reference = best_time(inverse, repeats)
@@ -65,7 +69,7 @@ def press(sizes, repeats):
         print(f"  n = {examples:5d}   {1e3 * ours:8.1f} ms   ratio {ours / reference:5.2f}")
 
 
-def others(examples, repeats):
+def others(examples: int, repeats: int) -> None:
     print(f"\nValue and gradient, n = {examples}, against the fit of the same machine")
     x, y = twonorm(examples)
     hinge, squared = losses.Hinge(1.0), losses.SquaredHinge(1.0)
@@ -91,13 +95,13 @@ def others(examples, repeats):
         print(f"  {name:26s} {1e3 * ours:9.1f} ms   ratio {ours / fit_time:7.1f}")
 
 
-def relevance_parameters(examples, repeats):
+def relevance_parameters(examples: int, repeats: int) -> None:
     print(
         f"\nLaplace evidence, value and gradient, n = {examples}, against 2 ARD parameters (goal: 1.5)"
     )
     plane = np.random.default_rng(0).normal(size=(examples, 2))
     y = np.where(plane[:, 0] + 0.5 * plane[:, 1] ** 2 > 0.4, 1.0, -1.0)
-    calls = {}
+    calls: dict[int, Callable[[], Any]] = {}
     for inputs in (2, 20, 60):
         # zeros keep the distances the same in any number of dimensions, so the fits are identical
         x = np.zeros((examples, inputs))
@@ -116,7 +120,7 @@ def relevance_parameters(examples, repeats):
         print(f"  {inputs:3d} parameters   {1e3 * seconds:7.2f} ms   ratio {ratio:5.2f}")
 
 
-def restarts(sizes, steps, count):
+def restarts(sizes: Sequence[int], steps: int, count: int) -> None:
     cores = os.cpu_count()
     how = (
         f"in threads, up to {cores} at a time, not vmapped" if is_cpu() else "in one vmapped batch"
@@ -127,7 +131,7 @@ def restarts(sizes, steps, count):
         x, y = twonorm(examples)
         model = machine(20, losses.Hinge(1.0))
 
-        def run(count, x=x, y=y, model=model):
+        def run(count: int, x: jax.Array = x, y: jax.Array = y, model: jsvm.KernelMachine = model):
             return jsvm.select(
                 model, x, y, criteria.LaplaceEvidence(), restarts=count, key=jax.random.key(0),
                 starts=0.1, max_steps=steps, stop=(), progress=False,
@@ -155,7 +159,7 @@ def restarts(sizes, steps, count):
         )
 
 
-def whole_selection(examples, steps, grid):
+def whole_selection(examples: int, steps: int, grid: tuple[int, int]) -> None:
     print(f"\nA whole ARD selection on Twonorm, n = {examples}, 7000 test examples")
     x, y = twonorm(examples)
     x_test, y_test = twonorm(7000, seed=1)
@@ -181,7 +185,7 @@ def whole_selection(examples, steps, grid):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         begin = time.perf_counter()
-        kernel = ConstantKernel(2.0) * SklearnRBF(np.full(20, 4.0))
+        kernel = ConstantKernel(2.0) * SklearnRBF(cast(Any, np.full(20, 4.0)))
         gpc = GaussianProcessClassifier(kernel).fit(x, y)
         reference = time.perf_counter() - begin
     error = np.mean(gpc.predict(x_test) != y_test)
@@ -203,7 +207,7 @@ def is_cpu() -> bool:
 
 
 # each part: its function, the arguments of the quick run, and those of the full run
-PARTS = {
+PARTS: dict[str, tuple[Callable[..., None], tuple[Any, ...], tuple[Any, ...]]] = {
     "press": (press, ((60,), 1), ((400, 1300, 2000), 5)),
     "others": (others, (60, 1), (400, 5)),
     "relevance": (relevance_parameters, (60, 1), (400, 9)),
@@ -212,8 +216,8 @@ PARTS = {
 }
 
 
-def main(arguments=None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--output", type=Path, help="also write the output to this file")

@@ -19,7 +19,7 @@ and are tested on the others, with 95 % intervals. Classes: `BayesianSVC()` agai
 (three classes) and digits (ten).
 
 Each record is saved in `results/estimators.json` as it is computed; run the script again to resume. Needs
-the benchmark data (see the README on `JAXSVM_DATA`) and scikit-learn.
+the benchmark data (see `docs/files.md`) and scikit-learn.
 """
 
 import argparse
@@ -27,7 +27,9 @@ import os
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1] / "papers"))
@@ -66,7 +68,7 @@ def grid_search(inputs: int) -> GridSearchCV:
     return GridSearchCV(make_pipeline(StandardScaler(), SVC()), grid, cv=5)
 
 
-def run(method: str, data, other) -> dict:
+def run(method: str, data: Sequence[Any], other: Sequence[Any] | None) -> dict[str, Any]:
     """Error (in %), log loss and seconds of one method on one partition."""
     x, y, x_test, y_test = (np.asarray(part) for part in data)
     if method == PEER:
@@ -95,17 +97,18 @@ def run(method: str, data, other) -> dict:
     }
 
 
-def load(name: str, partition: int):
+def load(name: str, partition: int) -> Sequence[Any]:
     if name != "generated":
         return jsvm.datasets.load(name, split=partition)
     x, y = jsvm.datasets.twonorm(500, key=jax.random.key(partition))
     return x[:60], y[:60], x[60:], y[60:]
 
 
-def run_regression(method: str, data) -> dict:
+def run_regression(method: str, data: Sequence[np.ndarray]) -> dict[str, Any]:
     """Mean squared error, share of targets in 95 % intervals, and seconds."""
     x, y, x_test, y_test = data
     inputs = x.shape[1]
+    regressor: Any
     if method == "BayesianSVR":
         regressor = BayesianSVR()
     elif method == "SVR by grid":
@@ -116,7 +119,9 @@ def run_regression(method: str, data) -> dict:
         }  # fmt: skip
         regressor = GridSearchCV(make_pipeline(StandardScaler(), SVR()), grid, cv=5)
     else:
-        kernel = ConstantKernel(1.0) * RBF(np.full(inputs, inputs**0.5)) + WhiteKernel(0.1)
+        kernel = ConstantKernel(1.0) * RBF(cast(Any, np.full(inputs, inputs**0.5))) + WhiteKernel(
+            0.1
+        )
         process = GaussianProcessRegressor(kernel, normalize_y=True)
         regressor = make_pipeline(StandardScaler(), process)
     begin = time.perf_counter()
@@ -140,7 +145,7 @@ def run_regression(method: str, data) -> dict:
                      "seconds": round(seconds, 3)}  # fmt: skip
 
 
-def run_classes(method: str, name: str) -> dict:
+def run_classes(method: str, name: str) -> dict[str, Any]:
     """Train on half of iris or on 600 digits."""
     x, y = (load_iris if name == "iris" else load_digits)(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(y))
@@ -149,7 +154,7 @@ def run_classes(method: str, name: str) -> dict:
     return run(method, data, data if method != PEER else None)
 
 
-def rows_of(name: str, partition: int):
+def rows_of(name: str, partition: int) -> tuple[np.ndarray, ...]:
     if name == "generated":
         random = np.random.default_rng(partition)
         x = random.normal(size=(200, 3))
@@ -164,7 +169,7 @@ def rows_of(name: str, partition: int):
     return x[train], y[train], x[test], y[test]
 
 
-def show_others(records: dict) -> None:
+def show_others(records: dict[str, Any]) -> None:
     for part, columns in (("regression", ("error", "coverage", "seconds")),
                           ("classes", ("error", "log_loss", "seconds"))):  # fmt: skip
         of_part = {k: v for k, v in records.items() if k.startswith(part)}
@@ -181,7 +186,7 @@ def show_others(records: dict) -> None:
             print(f"| {name} | {method} | {len(rows)} | " + " | ".join(cells) + " |")
 
 
-def show(records: dict) -> None:
+def show(records: dict[str, Any]) -> None:
     records = {k: v for k, v in records.items() if k.count("/") == 2}
     if not records:
         return
@@ -189,7 +194,7 @@ def show(records: dict) -> None:
     print("Means over partitions: error in %, log loss in nats, seconds of `fit`\n")
     print("| set | partitions | " + " | ".join(f"{m} | log loss | s" for m in methods) + " |")
     print("|---|---|" + "---|---|---|" * len(methods))
-    means = {}
+    means: dict[str, dict[str, list[float]]] = {}
     for name in dict.fromkeys(key.split("/")[0] for key in records):
         rows = {m: [v for k, v in records.items() if k.startswith(f"{name}/{m}/")] for m in methods}
         if not all(rows.values()):
@@ -221,8 +226,8 @@ def show(records: dict) -> None:
         )
 
 
-def main(arguments=None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
     parser.add_argument("--methods", nargs="+", default=(*ESTIMATORS, PEER))
     parser.add_argument("--partitions", type=int, default=5)

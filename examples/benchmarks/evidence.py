@@ -10,7 +10,7 @@
 - `peak`: the speed of the leapfrog steps as a share of that of a large matrix product.
 - `growth`: time and memory of one gradient of the evidence for growing numbers of examples.
 - `ascent`: whole ascents with the defaults, on the first partition of each of the thirteen benchmark sets
-  (see the README on `JAXSVM_DATA`).
+  (see `docs/files.md`).
 
 Times are without compilation, and short ones are the best of several. On a busy machine trust the ratios more
 than the seconds.
@@ -21,8 +21,9 @@ import functools
 import os
 import time
 import warnings
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # several threads would only wait for each other
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -31,12 +32,24 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from measure import printed_to
+from measure import growth, printed_to, timed
 
 import jaxsvm as jsvm
 from jaxsvm import kernels, losses
-from jaxsvm.evidence._gradient import _sampled_gradient
-from jaxsvm.sampling import HMC, Setup, draw, start_chains, warm_up
+
+# the program behind `evidence_gradient`, to read its memory
+from jaxsvm.evidence._gradient import _sampled_gradient  # pyright: ignore[reportPrivateUsage]
+from jaxsvm.sampling import (
+    HMC,
+    Averages,
+    Chains,
+    Setup,
+    Target,
+    Traces,
+    draw,
+    start_chains,
+    warm_up,
+)
 from jaxsvm.sampling._diagnostics import ess_bulk
 
 PARTS = ("draws", "peak", "growth", "ascent")
@@ -50,20 +63,14 @@ SETS = (
 )  # fmt: skip
 
 
-def timed(function):
-    begin = time.perf_counter()
-    value = jax.block_until_ready(function())
-    return value, time.perf_counter() - begin
-
-
-def best_of(function, repeats: int) -> float:
-    times = []
+def best_of(function: Callable[[], Any], repeats: int) -> float:
+    times: list[float] = []
     while len(times) < repeats and sum(times) < 20:  # long runs are not repeated
         times.append(timed(function)[1])
     return min(times)
 
 
-def machine(inputs: int, variance: float = 1.0, C: float = 0.6):
+def machine(inputs: int, variance: float = 1.0, C: float = 0.6) -> jsvm.KernelMachine:
     kernel = kernels.RBF(jnp.full(inputs, inputs**0.5), variance) + kernels.Constant(0.1)
     return jsvm.KernelMachine(kernel, losses.Hinge(C))
 
@@ -96,27 +103,33 @@ class Speed(NamedTuple):
         return self.effective / self.drawing
 
 
-def effective(quantities) -> float:
+Speeds = dict[tuple[str, int, int], Speed]  # by data set, examples and rank
+
+
+def effective(quantities: Iterable[np.ndarray]) -> float:
     """The lowest number of effective draws among quantities of shape (chains, draws)."""
-    return min(ess_bulk(np.asarray(quantity)) for quantity in quantities)
+    return min(map(ess_bulk, quantities))
 
 
 @eqx.filter_jit
-def our_warmup(target, key):
+def our_warmup(target: Target, key: jax.Array) -> Chains:
     return warm_up(target, METHOD, start_chains(target, METHOD, CHAINS), key, WARMUP)
 
 
 @eqx.filter_jit
-def our_draws(target, state, key):
+def our_draws(target: Target, state: Chains, key: jax.Array) -> tuple[Chains, Averages, Traces]:
     return draw(target, METHOD, state, key, DRAWS, gradients=True)[:3]
 
 
 class OurChains:
     """Warm-up and draws of our chains, with the averages `<u b'>` and the derivatives of the loss."""
 
-    def __init__(self, target):
+    def __init__(self, target: Target):
         self.target = target
-        self.warm, self.drawing, self.effective, self.accepted = [], [], [], []
+        self.warm: list[float] = []
+        self.drawing: list[float] = []
+        self.effective: list[float] = []
+        self.accepted: list[float] = []
         self.round(0)  # compile first
         self.warm.clear()
         self.drawing.clear()
@@ -129,33 +142,34 @@ class OurChains:
         (_, _, traces), seconds = timed(lambda: our_draws(self.target, state, draw_key))
         self.drawing.append(seconds)
         columns = (traces.loss, traces.penalty, *jnp.moveaxis(traces.coordinates, 2, 0))
-        self.effective.append(effective(column.T for column in columns))
+        self.effective.append(effective(np.asarray(column).T for column in columns))
         self.accepted.append(float(jnp.mean(traces.acceptance)))
 
     def speed(self) -> Speed:
         """The speed of the least disturbed round, with the mean number of effective draws."""
         gradients = METHOD.integration_steps * DRAWS * CHAINS
-        draws, accepted = np.mean(self.effective), np.mean(self.accepted)
+        draws, accepted = float(np.mean(self.effective)), float(np.mean(self.accepted))
         return Speed(min(self.warm), min(self.drawing), gradients, draws, accepted)
 
 
 class PaperLoop:
     """The paper's loop, eqs. 19-21, as one would write it in NumPy; calling `run` again continues it."""
 
-    def __init__(self, factor, y, C: float, b, seed: int = 0):
+    def __init__(self, factor: np.ndarray, y: np.ndarray, C: float, b: np.ndarray, seed: int = 0):
         self.signed = y[:, None] * factor  # Y V
-        self.C, self.b, self.step = C, b, STEP / max(C, 1.0)
+        self.C, self.step = C, STEP / max(C, 1.0)
+        self.b: np.ndarray = b
         self.rng = np.random.default_rng(seed)
-        self.margins = self.signed @ b
+        self.margins: np.ndarray = self.signed @ b
         self.force = self._force(b, self.margins)
-        self.potential = self._loss(self.margins) + b @ b / 2
+        self.potential = self._loss(self.margins) + float(b @ b) / 2
         self.slope_b = np.zeros_like(factor)  # the sum of u b' without the factor -C y
         self.accepted = 0
 
-    def _loss(self, margins):
-        return self.C * np.sum(np.maximum(1 - margins, 0))
+    def _loss(self, margins: np.ndarray) -> float:
+        return self.C * float(np.sum(np.maximum(1 - margins, 0)))
 
-    def _force(self, b, margins):
+    def _force(self, b: np.ndarray, margins: np.ndarray) -> np.ndarray:
         return self.C * ((margins < 1).astype(float) @ self.signed) - b
 
     def run(self, draws: int) -> np.ndarray:
@@ -163,27 +177,27 @@ class PaperLoop:
         traces = np.empty((draws, 6))
         for number in range(draws):
             momentum = self.rng.standard_normal(self.b.shape[0])
-            energy = self.potential + momentum @ momentum / 2
-            b = self.b
-            momentum = momentum + self.step / 2 * self.force
+            energy = self.potential + float(momentum @ momentum) / 2
+            b, margins, force = self.b, self.margins, self.force
+            momentum = momentum + self.step / 2 * force
             for left in range(STEPS, 0, -1):
                 b = b + self.step * momentum
                 margins = self.signed @ b
                 force = self._force(b, margins)
                 momentum = momentum + (self.step if left > 1 else self.step / 2) * force
-            potential = self._loss(margins) + b @ b / 2
-            change = potential + momentum @ momentum / 2 - energy
+            potential = self._loss(margins) + float(b @ b) / 2
+            change = potential + float(momentum @ momentum) / 2 - energy
             if change <= 0 or self.rng.random() < np.exp(-change):
                 self.b, self.margins, self.force, self.potential = b, margins, force, potential
                 self.accepted += 1
-            penalty = self.b @ self.b / 2
+            penalty = float(self.b @ self.b) / 2
             self.slope_b += (self.margins < 1)[:, None] * self.b
             traces[number] = (self.potential - penalty, penalty, *self.b[:4])
         return traces
 
 
 @functools.cache
-def target_for(name: str, examples: int, rank: int):
+def target_for(name: str, examples: int, rank: int) -> Target:
     setup = setup_of(name, examples, rank)
     return setup.whiten()[1]
 
@@ -200,11 +214,13 @@ def both_speeds(name: str, examples: int, rank: int, rounds: int, paper_draws: i
     target = target_for(name, examples, rank)
     ours = OurChains(target)
     start = np.asarray(start_chains(target, METHOD, 1).b[0])
-    loop = PaperLoop(np.asarray(target.factor), np.asarray(target.y), float(target.loss.C), start)
+    penalty = float(jsvm.parameters(target.loss)["C"])
+    loop = PaperLoop(np.asarray(target.factor), np.asarray(target.y), penalty, start)
     length = paper_draws // 2 // rounds
     loop.run(length * rounds)  # the half that is dropped
     loop.accepted = 0
-    traces, times = [], []
+    traces: list[np.ndarray] = []
+    times: list[float] = []
     for number in range(rounds):
         part, seconds = timed(lambda: loop.run(length))
         traces.append(part)
@@ -216,14 +232,17 @@ def both_speeds(name: str, examples: int, rank: int, rounds: int, paper_draws: i
     return ours.speed(), Speed(seconds, seconds, STEPS * length * rounds, draws, accepted)
 
 
-def draws_part(names, sizes, ranks, rounds: int, paper_draws: int) -> dict:
+def draws_part(
+    names: Sequence[str], sizes: Sequence[int], ranks: Sequence[int], rounds: int, paper_draws: int
+) -> Speeds:
     print(f"\nEffective draws per second: {CHAINS} chains against the paper's loop in NumPy, C = 1")
     print("(one chain); with warm-up, then without; gradients in thousands per second (goal: 20)")
     print(
         f"{'':9s} {'n':>5s} rank |  ours: gradients accepted effective   warm "
         "| loop: gradients accepted effective   warm | ratio   warm"
     )
-    ratios, speeds = [], {}
+    ratios: list[tuple[float, float]] = []
+    speeds: Speeds = {}
     for name in names:
         for examples in sizes:
             for rank in ranks:
@@ -240,7 +259,7 @@ def draws_part(names, sizes, ranks, rounds: int, paper_draws: int) -> dict:
                     f"{name:9s} {examples:5d} {rank:4d} | {cells}| {ratio:5.1f} {warm:6.1f}",
                     flush=True,
                 )
-    ratio, warm = np.exp(np.mean(np.log(ratios), axis=0))
+    ratio, warm = np.exp(np.mean(np.log(ratios), axis=0)).tolist()
     print(f"geometric mean of the ratios: {ratio:.1f} (goal: 20), without warm-up {warm:.1f}")
     return speeds
 
@@ -248,12 +267,14 @@ def draws_part(names, sizes, ranks, rounds: int, paper_draws: int) -> dict:
 def product_speed(size: int, repeats: int = 5) -> float:
     """Floating-point operations per second of a large matrix product in float64."""
     matrix = jax.random.normal(jax.random.key(0), (size, size))
-    product = jax.jit(jnp.matmul)
+    product: Callable[[jax.Array, jax.Array], jax.Array] = jax.jit(jnp.matmul)
     jax.block_until_ready(product(matrix, matrix))
     return 2 * size**3 / best_of(lambda: product(matrix, matrix), repeats)
 
 
-def peak_part(sizes, ranks, rounds: int, product: int, measured: dict) -> None:
+def peak_part(
+    sizes: Sequence[int], ranks: Sequence[int], rounds: int, product: int, measured: Speeds
+) -> None:
     peak = product_speed(product)
     print(f"\nThe two matrix products of a leapfrog step against one of {product} x {product}")
     for examples in sizes:
@@ -274,17 +295,18 @@ def gradient_cost(examples: int, route: str, draws: int, repeats: int) -> tuple[
     """Seconds of one gradient, and the peak memory of its compiled program in bytes."""
     setup = setup_of("twonorm", examples, 20)
     arguments = (setup, METHOD, CHAINS, 30, draws, route, jax.random.key(2))
-    compiled = eqx.filter_jit(_sampled_gradient).lower(*arguments).compile()
+    program: Any = eqx.filter_jit(_sampled_gradient)
+    compiled = program.lower(*arguments).compile()
     memory = compiled.compiled.memory_analysis()
     seconds = best_of(lambda: compiled(*arguments), repeats)
     return seconds, memory.temp_size_in_bytes + memory.output_size_in_bytes
 
 
-def growth_part(sizes: dict, draws: int, repeats: int) -> None:
+def growth_part(sizes: dict[str, list[int]], draws: int, repeats: int) -> None:
     print(f"\nOne gradient of the evidence, rank 20, {LANDMARKS} landmarks, 22 hyperparameters,")
     print(f"30 + {draws} draws of {CHAINS} chains")
     for route, counts in sizes.items():
-        costs = []
+        costs: list[tuple[float, float]] = []
         for examples in counts:
             costs.append(gradient_cost(examples, route, draws, repeats))
             seconds, memory = costs[-1]
@@ -292,9 +314,7 @@ def growth_part(sizes: dict, draws: int, repeats: int) -> None:
                 f"  route {route}   n = {examples:6d}   {seconds:8.3f} s   {memory / 1e6:8.1f} MB",
                 flush=True,
             )
-        time_power, memory_power = (
-            np.polyfit(np.log(counts), np.log(column), 1)[0] for column in np.array(costs, float).T
-        )
+        time_power, memory_power = (growth(counts, column) for column in zip(*costs, strict=True))
         goal = " (goal: 1.1 and 1)" if route == "fisher" else ""
         print(
             f"  route {route}   grows as n to the power {time_power:.2f}, its memory "
@@ -302,7 +322,7 @@ def growth_part(sizes: dict, draws: int, repeats: int) -> None:
         )
 
 
-def one_ascent(name: str, data, **options) -> float:
+def one_ascent(name: str, data: Sequence[jax.Array], **options: Any) -> float:
     x, y, x_test, y_test = data
     model, key = machine(x.shape[1]), jax.random.key(2005)
     # as by default: from 1,000 examples on, time and memory must not grow quadratically
@@ -339,12 +359,12 @@ def ascent_part(quick: bool) -> None:
     print(f"  {within} of {len(times)} within 10 s; the longest took {max(times):.1f} s")
 
 
-def run(parts, quick: bool) -> None:
+def run(parts: Sequence[str] | None, quick: bool) -> None:
     """Run the requested parts."""
     parts = parts or (PARTS[:2] if quick else PARTS)  # the other parts take long to compile
     print("load average: " + ", ".join(f"{load:.1f}" for load in os.getloadavg()))
     sizes, ranks, rounds = ((60,), (8,), 2) if quick else ((200, 400, 700, 1300), (20, 40), 8)
-    measured = {}
+    measured: Speeds = {}
     if "draws" in parts:
         names = ("twonorm",) if quick else ("twonorm", "ringnorm")
         measured = draws_part(names, sizes, ranks, rounds, 1000 if quick else 16_000)
@@ -360,8 +380,8 @@ def run(parts, quick: bool) -> None:
         ascent_part(quick)
 
 
-def main(arguments=None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="small sizes only")
     parser.add_argument(
         "--parts", nargs="+", choices=PARTS, help="default: all; with --quick, draws and peak"

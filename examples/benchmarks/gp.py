@@ -16,7 +16,9 @@ Compilation is not counted: a first call precedes every measurement. Linear alge
 import argparse
 import time
 import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -31,11 +33,11 @@ import jaxsvm as jsvm
 from jaxsvm import gp, kernels, losses
 
 
-def machine(loss, inputs: int):
+def machine(loss: losses.AbstractLoss, inputs: int) -> jsvm.KernelMachine[kernels.RBF, Any]:
     return jsvm.KernelMachine(kernels.RBF(jnp.full(inputs, 4.0), 2.0), loss)
 
 
-def selection(x, y, max_steps: int, repeats: int) -> None:
+def selection(x: jax.Array, y: jax.Array, max_steps: int, repeats: int) -> None:
     print(f"\nSelection by the Laplace evidence, ARD, Twonorm, n = {len(y)}")
     inputs = x.shape[1]
     model = jsvm.freeze(machine(losses.Logistic(), inputs), "loss.C")
@@ -48,11 +50,11 @@ def selection(x, y, max_steps: int, repeats: int) -> None:
 
     best = select()
     ours = best_time(lambda: select().value, repeats)
-    kernel = ConstantKernel(2.0) * SklearnRBF(np.full(inputs, 4.0))
+    kernel = ConstantKernel(2.0) * SklearnRBF(cast(Any, np.full(inputs, 4.0)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about lengthscales at their bound
         begin = time.perf_counter()
-        theirs = GaussianProcessClassifier(kernel).fit(np.asarray(x), np.asarray(y))
+        theirs: Any = GaussianProcessClassifier(kernel).fit(np.asarray(x), np.asarray(y))
         reference = time.perf_counter() - begin
     peer_evidence = theirs.log_marginal_likelihood_value_
     print(f"  jaxsvm        {ours:7.2f} s   log evidence {-float(best.value):9.3f}   "
@@ -72,7 +74,7 @@ def selection(x, y, max_steps: int, repeats: int) -> None:
             raise AssertionError(f"the evidences of {label} solution differ: {one} and {other}")
 
 
-def mean_field(x, y, repeats: int) -> None:
+def mean_field(x: jax.Array, y: jax.Array, repeats: int) -> None:
     inputs = x.shape[1]
     print(f"\nNaive mean field against the fit of a support vector machine, n = {len(y)}")
     svm, process = machine(losses.Hinge(1.0), inputs), machine(losses.Probit(1.0), inputs)
@@ -86,14 +88,14 @@ def mean_field(x, y, repeats: int) -> None:
               f"{int(posterior.iterations)} iterations")  # fmt: skip
 
 
-def propagation(x, y, repeats: int) -> None:
+def propagation(x: jax.Array, y: jax.Array, repeats: int) -> None:
     print(f"\nExpectation propagation against Laplace's approximation, probit labels, n = {len(y)}")
     model = machine(losses.Probit(1.0), x.shape[1])
     posteriors = (
         lambda: gp.laplace(model, x, y).mean,
         lambda: gp.expectation_propagation(model, x, y).mean,
     )
-    gradients = []
+    gradients: list[Callable[[], Any]] = []
     for criterion in (gp.Laplace(), gp.ExpectationPropagation()):
         both = jax.jit(jax.value_and_grad(lambda m, x, y, c=criterion: c(m, x, y, throw=False)))
         gradients.append(lambda both=both: both(model, x, y))
@@ -103,8 +105,8 @@ def propagation(x, y, repeats: int) -> None:
               f"ratio {other / one:5.1f}")  # fmt: skip
 
 
-def main(arguments=None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--output", type=Path, help="also write the output to this file")
     options = parser.parse_args(arguments)

@@ -1,28 +1,41 @@
-"""Time a function, and copy the output of a benchmark to a file."""
+"""Time functions, and copy the output of a benchmark to a file."""
 
 import contextlib
 import io
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any, TextIO, TypeVar
 
 import jax
+import numpy as np
+from numpy.typing import ArrayLike
+
+Value = TypeVar("Value")
 
 
-def best_time(function, repeats: int) -> float:
+def timed(function: Callable[[], Value]) -> tuple[Value, float]:
+    """What a function returns, and the seconds until it is computed."""
+    begin = time.perf_counter()
+    value = function()
+    jax.block_until_ready(value)
+    return value, time.perf_counter() - begin
+
+
+def best_time(function: Callable[[], Any], repeats: int) -> float:
     """The seconds of the fastest of several calls, after one that compiles."""
-    jax.block_until_ready(function())
-    times = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        jax.block_until_ready(function())
-        times.append(time.perf_counter() - begin)
-    return min(times)
+    timed(function)
+    return min(timed(function)[1] for _ in range(repeats))
+
+
+def growth(sizes: ArrayLike, costs: ArrayLike) -> float:
+    """The exponent with which a cost grows: the slope of its logarithm in that of the size."""
+    return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])
 
 
 @contextlib.contextmanager
-def printed_to(path: Path | None) -> Iterator[None]:
+def printed_to(path: Path | None) -> Generator[None]:
     """Copy printed output to the file, line by line, since benchmarks take long.
 
     If the path is None, only print.
@@ -36,18 +49,18 @@ def printed_to(path: Path | None) -> Iterator[None]:
 
 
 class _Both(io.TextIOBase):
-    """A stream that writes to two others."""
+    """A stream that writes to others."""
 
-    def __init__(self, first, second):
-        self.streams = (first, second)
+    def __init__(self, *streams: TextIO):
+        self.streams = streams
 
-    def write(self, text):
-        """Write to both."""
+    def write(self, text: str) -> int:
+        """Write to all of them."""
         for stream in self.streams:
             stream.write(text)
         return len(text)
 
-    def flush(self):
-        """Flush both."""
+    def flush(self) -> None:
+        """Flush all of them."""
         for stream in self.streams:
             stream.flush()

@@ -17,19 +17,20 @@ Our times are without compilation. Both methods may use all cores.
 """
 
 import argparse
-import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from measure import printed_to
+from measure import growth, printed_to, timed
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as peer_kernels
 
 import jaxsvm as jsvm
-from jaxsvm import losses
+from jaxsvm import kernels, losses
 
 PARTS = ("adaptation", "coverage")
 NOISE = losses.SoftInsensitive(10.0, 0.1, 0.3)  # of the paper's sinc data
@@ -37,7 +38,7 @@ BETA = 0.3
 TESTED = 3000
 
 
-def data(examples: int, seed: int):
+def data(examples: int, seed: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The noisy sinc with a second, irrelevant input; standardized inputs, targets and clean values."""
     keys = jax.random.split(jax.random.key(seed))
     x, y = jsvm.datasets.sinc(examples, noise=NOISE, key=keys[0])
@@ -46,15 +47,14 @@ def data(examples: int, seed: int):
     return x, y, clean
 
 
-def ours(x, y):
-    options = {"restarts": 1, "progress": False, "throw": False}
-    return jsvm.regression.adapt(x, y, ard=True, beta=BETA, **options)
+def ours(x: jax.Array, y: jax.Array) -> jsvm.Selection[jsvm.KernelMachine[kernels.Sum, Any]]:
+    return jsvm.regression.adapt(x, y, ard=True, beta=BETA, restarts=1, progress=False, throw=False)
 
 
-def peer(x, y):
+def peer(x: np.ndarray, y: np.ndarray) -> GaussianProcessRegressor:
     variance = float(np.var(y))
     kernel = (
-        peer_kernels.ConstantKernel(variance) * peer_kernels.RBF([2**0.5, 2**0.5])
+        peer_kernels.ConstantKernel(variance) * peer_kernels.RBF(cast(Any, [2**0.5, 2**0.5]))
         + peer_kernels.ConstantKernel(100 * variance, (1e-8, 1e8))
         + peer_kernels.WhiteKernel(0.1 * variance)
     )
@@ -63,13 +63,7 @@ def peer(x, y):
         return GaussianProcessRegressor(kernel, n_restarts_optimizer=0).fit(x, y)
 
 
-def seconds(function):
-    begin = time.perf_counter()
-    value = jax.block_until_ready(function())
-    return value, time.perf_counter() - begin
-
-
-def adaptation(sizes) -> None:
+def adaptation(sizes: Sequence[int]) -> None:
     print(
         f"\nAdapting five hyperparameters, one start, beta = {BETA}; ASE against the clean function"
     )
@@ -77,13 +71,13 @@ def adaptation(sizes) -> None:
         f"{'n':>6} {'beta':>5} | {'ours':>8} {'steps':>5} {'ASE':>9} | {'peer':>8} {'ASE':>9} | ratio"
     )
     x_new, _, clean = data(TESTED, 1)
-    times = []
+    times: list[tuple[float, float]] = []
     for examples in sizes:
         x, y, _ = data(examples, 0)
         ours(x, y)  # compile first
-        selection, mine = seconds(lambda x=x, y=y: ours(x, y))
+        selection, mine = timed(lambda x=x, y=y: ours(x, y))
         error = float(jnp.mean((selection.fit().predict(x_new) - clean) ** 2))
-        other, theirs = seconds(lambda x=x, y=y: peer(np.asarray(x), np.asarray(y)))
+        other, theirs = timed(lambda x=x, y=y: peer(np.asarray(x), np.asarray(y)))
         peer_error = float(np.mean((other.predict(np.asarray(x_new)) - np.asarray(clean)) ** 2))
         times.append((mine, theirs))
         beta, steps = float(selection.model.loss.beta), int(selection.history.steps[0])
@@ -91,9 +85,7 @@ def adaptation(sizes) -> None:
             f"{examples:6d} {beta:5.2f} | {mine:7.2f}s {steps:5d} {error:9.6f} | {theirs:7.2f}s "
             f"{peer_error:9.6f} | {theirs / mine:5.1f}"
         )
-    powers = [
-        np.polyfit(np.log(sizes), np.log(column), 1)[0] for column in zip(*times, strict=True)
-    ]
+    powers = [growth(sizes, column) for column in zip(*times, strict=True)]
     print(f"grows as n to the power {powers[0]:.2f} (goal: 2.36), the peer {powers[1]:.2f}")
 
 
@@ -102,7 +94,8 @@ def coverage(examples: int, repetitions: int) -> None:
         f"\nCoverage of 95 % intervals, n = {examples}, beta = {BETA}, {TESTED} new targets each\n"
         f"{'data set':>8} {'coverage':>9} {'ASE':>9}"
     )
-    shares, errors = [], []
+    shares: list[float] = []
+    errors: list[float] = []
     for seed in range(repetitions):
         x, y, _ = data(examples, 100 + seed)
         x_new, y_new, clean = data(TESTED, 1000 + seed)
@@ -117,7 +110,7 @@ def coverage(examples: int, repetitions: int) -> None:
     )
 
 
-def main(arguments=None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Adapting all hyperparameters of a regression.")
     parser.add_argument("--quick", action="store_true", help="small sizes only")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)

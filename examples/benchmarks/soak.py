@@ -1,4 +1,4 @@
-"""Maps and memory of a long process: all estimators, `select` and `sample` on many shapes.
+"""Maps and memory of a long process on Linux: all estimators, `select` and `sample` on many shapes.
 
     python examples/benchmarks/soak.py            # 500 shapes: hours
     python examples/benchmarks/soak.py --quick    # one shape, only to see that it runs
@@ -18,7 +18,9 @@ import argparse
 import os
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -51,7 +53,7 @@ def work(rows: int, columns: int) -> list[np.ndarray]:
     """Run all estimators, `select` and `sample` on data of one shape; return their results."""
     x, y, targets = data(rows, columns)
     points = x[:5]
-    results = []
+    results: list[Any] = []
     for classifier in (BayesianSVC(max_iter=5), LSSVC(max_iter=5), MeanFieldGPC(max_iter=5)):
         results.append(classifier.fit(x, y).predict_proba(points))
     results.extend(BayesianSVR(max_iter=5).fit(x, targets).predict(points, return_std=True))
@@ -64,8 +66,8 @@ def work(rows: int, columns: int) -> list[np.ndarray]:
     return [np.asarray(part) for part in results]
 
 
-def main(arguments=None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--output", type=Path, help="also write the output to this file")
     options = parser.parse_args(arguments)

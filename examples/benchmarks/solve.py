@@ -8,26 +8,29 @@ Ratios are our time after compilation, at a KKT residual of 1e-8, divided by the
 """
 
 import argparse
-import time
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sklearn.datasets import make_moons
+from measure import growth, timed
+from sklearn import datasets
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 
 import jaxsvm as jsvm
 from jaxsvm.gram import DenseGram
-from jaxsvm.solvers import Options, Problem, Start, solve
+from jaxsvm.solvers import Options, Problem, Solution, Start, solve
 
 OPTIONS = Options(tolerance=1e-8)
 PEER_LIMIT = 20_000_000  # iterations, so that the peer does not run for hours on hard problems
 
 
-def data(name, n):
+def data(name: str, n: int) -> tuple[jax.Array, jax.Array]:
     if name == "moons":
-        x, y = make_moons(n, noise=0.35, random_state=0)
+        moons = datasets.make_moons(n, noise=0.35, random_state=0)
+        x, y = cast("tuple[np.ndarray, np.ndarray]", moons)
         return jnp.asarray(x), jnp.asarray(2.0 * y - 1)
     return getattr(jsvm.datasets, name)(n, key=jax.random.key(0))
 
@@ -35,49 +38,49 @@ def data(name, n):
 LENGTHSCALES = {"twonorm": 4.0, "waveform": 5.0, "moons": 0.7}
 
 
-def gram(name, n, lengthscale):
+def gram(name: str, n: int, lengthscale: float) -> tuple[jax.Array, jax.Array]:
     kernel = jsvm.kernels.RBF(lengthscale) + jsvm.kernels.Constant(0.1)
     x, y = data(name, n)
     return kernel.gram(x), y
 
 
-def cold(gram, y, C):
+def cold(gram: jax.Array, y: jax.Array, C: jax.Array) -> Solution:
     problem = Problem(DenseGram(gram), y, jnp.ones_like(y), jsvm.losses.Hinge(C), has_offset=False)
     return solve(problem, Start(jnp.zeros_like(y), jnp.zeros((), y.dtype)), OPTIONS, warm=False)
 
 
-def warm(gram, y, C, dual):
+def warm(gram: jax.Array, y: jax.Array, C: jax.Array, dual: jax.Array) -> Solution:
     problem = Problem(DenseGram(gram), y, jnp.ones_like(y), jsvm.losses.Hinge(C), has_offset=False)
     return solve(problem, Start(dual, jnp.zeros((), y.dtype)), OPTIONS, warm=True)
 
 
-def seconds(function, repeats=5):
+def seconds(function: Callable[[], Any], repeats: int = 5) -> float:
     """The shortest of several runs, which is the one least disturbed by other programs."""
-    times = []
+    times: list[float] = []
     for _ in range(repeats):
-        start = time.perf_counter()
-        jax.block_until_ready(function())
-        times.append(time.perf_counter() - start)
+        times.append(timed(function)[1])
         if sum(times) > 3:
             break
     return min(times)
 
 
-def peer_seconds(matrix, y, C):
-    peer = SVC(C=C, kernel="precomputed", tol=1e-3, max_iter=PEER_LIMIT)
+def peer_seconds(matrix: np.ndarray, y: np.ndarray, C: float) -> tuple[float, int]:
+    peer: Any = SVC(C=C, kernel="precomputed", tol=1e-3, max_iter=PEER_LIMIT)
     return seconds(lambda: peer.fit(matrix, y)), int(peer.n_iter_[0])
 
 
-def geometric_mean(values):
+def geometric_mean(values: Sequence[float]) -> float:
     return float(np.exp(np.mean(np.log(values))))
 
 
-def single_and_warm(names, sizes, penalties):
+def single_and_warm(names: Sequence[str], sizes: Sequence[int], penalties: Sequence[float]) -> None:
     print("one fit: cold, and warm-started after a change of 5 % in lengthscale and C")
     print(
         "problem        n       C   SVC [ms] iterations    cold [ms] steps ratio    warm [ms] steps ratio"
     )
-    ratios, warm_ratios, times = [], [], {}
+    ratios: list[float] = []
+    warm_ratios: list[float] = []
+    times: dict[tuple[str, float], list[tuple[int, float]]] = {}
     run, run_warm = jax.jit(cold), jax.jit(warm)
     for name in names:
         for n in sizes:
@@ -104,20 +107,18 @@ def single_and_warm(names, sizes, penalties):
                 )
     print(f"geometric mean of the ratios: cold {geometric_mean(ratios):.2f} (goal: 1.5)")
     print(f"                              warm {geometric_mean(warm_ratios):.2f} (goal: 0.3)")
-    exponents = [
-        np.polyfit(*np.log(np.array(pairs)).T, 1)[0] for pairs in times.values() if len(pairs) > 2
-    ]
+    exponents = [growth(*zip(*pairs, strict=True)) for pairs in times.values() if len(pairs) > 2]
     if exponents:
         print(
             f"growth of the cold time with n: exponent {np.mean(exponents):.2f} (mean over problems)"
         )
 
 
-def batches(names, sizes):
+def batches(names: Sequence[str], sizes: Sequence[int]) -> None:
     print(
         "\na vmapped batch of 25 settings (5 lengthscales x 5 values of C) against 25 fits of SVC"
     )
-    ratios = []
+    ratios: list[float] = []
     run = jax.jit(jax.vmap(cold, (0, None, 0)))
     for name in names:
         for n in sizes:
@@ -144,7 +145,7 @@ def batches(names, sizes):
     print(f"geometric mean of the ratios: {geometric_mean(ratios):.2f} (goal: 1.0)")
 
 
-def compilation():
+def compilation() -> None:
     model = jsvm.KernelMachine(
         jsvm.kernels.RBF(4.0) + jsvm.kernels.Constant(0.1), jsvm.losses.Hinge(1.0)
     )
@@ -159,8 +160,8 @@ def compilation():
     )
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="small sizes only")
     quick = parser.parse_args().quick
     jax.config.update("jax_enable_x64", True)

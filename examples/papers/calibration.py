@@ -18,21 +18,23 @@ are the log loss in nats, the expected calibration error (ten bins), the Brier s
 more probable label in %.
 
 Results are saved in `results/calibration.json` as they are computed; run the script again to resume. Needs
-the benchmark data (see the README on `JAXSVM_DATA`) and scikit-learn.
+the benchmark data (see `docs/files.md`) and scikit-learn.
 """
 
 import argparse
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 # several threads would only wait for each other
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax
 import numpy as np
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.svm import SVC
+from sklearn import calibration as sklearn_calibration
+from sklearn import svm
 from store import Store
 
 import jaxsvm as jsvm
@@ -51,7 +53,7 @@ DRAWN = (
 )  # the two averages would hide the others
 
 
-def tune(x, y, max_steps: int) -> jsvm.KernelMachine:
+def tune(x: np.ndarray, y: np.ndarray, max_steps: int) -> jsvm.KernelMachine:
     kernel = kernels.RBF(np.sqrt(x.shape[1])) + kernels.Constant(0.1)
     model = jsvm.KernelMachine(kernel, losses.Hinge(0.6))
     low_rank = jsvm.Nystrom(rank=40, landmarks=min(200, len(y)))
@@ -60,7 +62,9 @@ def tune(x, y, max_steps: int) -> jsvm.KernelMachine:
     ).model
 
 
-def laplace_probabilities(model, x, y, x_test) -> dict:
+def laplace_probabilities(
+    model: jsvm.KernelMachine, x: np.ndarray, y: np.ndarray, x_test: np.ndarray
+) -> dict[str, Any]:
     posterior = jsvm.laplace(jsvm.fit(model, x, y, tolerance=1e-7))
     return {
         f"Laplace, {rule}": np.asarray(posterior.probability(x_test, rule))
@@ -68,7 +72,9 @@ def laplace_probabilities(model, x, y, x_test) -> dict:
     }
 
 
-def sample_probabilities(model, x, y, x_test) -> dict:
+def sample_probabilities(
+    model: jsvm.KernelMachine, x: np.ndarray, y: np.ndarray, x_test: np.ndarray
+) -> dict[str, Any]:
     posterior = jsvm.sample(model, x, y, key=jax.random.key(1))
     return {
         f"samples, {rule}": np.asarray(posterior.probability(x_test, rule))
@@ -76,13 +82,18 @@ def sample_probabilities(model, x, y, x_test) -> dict:
     }
 
 
-def platt_probabilities(model, x, y, x_test) -> dict:
-    def gram(a, b):
+def platt_probabilities(
+    model: jsvm.KernelMachine, x: np.ndarray, y: np.ndarray, x_test: np.ndarray
+) -> dict[str, Any]:
+    def gram(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.asarray(model.kernel.cross(a, b))
 
     # SVC has a free offset, so the Constant kernel hardly matters
-    machine = SVC(C=float(model.loss.C), kernel=gram)
-    calibrated = CalibratedClassifierCV(machine, method="sigmoid", cv=5).fit(x, y)
+    penalty = float(jsvm.parameters(model)["loss.C"])
+    machine = svm.SVC(C=penalty, kernel=cast(Any, gram))  # its types know names of kernels only
+    calibrated: Any = sklearn_calibration.CalibratedClassifierCV(
+        machine, method="sigmoid", cv=5
+    ).fit(x, y)
     positive = list(calibrated.classes_).index(1)
     return {"Platt": calibrated.predict_proba(x_test)[:, positive]}
 
@@ -90,7 +101,7 @@ def platt_probabilities(model, x, y, x_test) -> dict:
 METHODS = (laplace_probabilities, sample_probabilities, platt_probabilities)
 
 
-def scores_of(y, p) -> dict:
+def scores_of(y: np.ndarray, p: np.ndarray) -> dict[str, Any]:
     return {
         "log_loss": round(calibration.log_loss(y, p), 5),
         "ece": round(calibration.expected_calibration_error(y, p), 5),
@@ -100,7 +111,7 @@ def scores_of(y, p) -> dict:
     }
 
 
-def bins_of(y, p) -> dict:
+def bins_of(y: np.ndarray, p: np.ndarray) -> dict[str, Any]:
     """The data of a reliability diagram: for each bin the predictions, their sum, and the labels +1."""
     bins = calibration.reliability(y, p)
     prediction, frequency = (np.nan_to_num(part) for part in bins[:2])
@@ -111,7 +122,7 @@ def bins_of(y, p) -> dict:
     }
 
 
-def pooled(rows: list[dict], label: str) -> tuple[np.ndarray, np.ndarray]:
+def pooled(rows: list[dict[str, Any]], label: str) -> tuple[np.ndarray, np.ndarray]:
     """Labels (all +1 first) and predictions of all partitions; predictions are the means of their bins.
 
     The reliability diagram does not change, and the labels are the same for all methods.
@@ -131,7 +142,7 @@ def draw(store: Store, path: Path) -> None:
 
     from jaxsvm import plot
 
-    sets = {}
+    sets: dict[str, list[dict[str, Any]]] = {}
     for name in SETS:
         rows = [v for k, v in store.records.items() if k.startswith(f"{name}/")]
         rows = [row for row in rows if all("bins" in row[label] for label in DRAWN)]
@@ -157,13 +168,16 @@ def draw(store: Store, path: Path) -> None:
     print(f"figure in {path}")
 
 
-def run_partition(name: str, partition: int, max_steps: int) -> dict:
+def run_partition(name: str, partition: int, max_steps: int) -> dict[str, Any]:
     """Test scores of all methods on one partition, and the parameters of the machine."""
     x, y, x_test, y_test = (np.asarray(a) for a in jsvm.datasets.load(name, split=partition))
     begin = time.perf_counter()
     model = tune(x, y, max_steps)
     values = {k: float(f"{float(v):.4g}") for k, v in jsvm.parameters(model).items()}
-    record: dict = {"parameters": values, "tuning_seconds": round(time.perf_counter() - begin, 2)}
+    record: dict[str, Any] = {
+        "parameters": values,
+        "tuning_seconds": round(time.perf_counter() - begin, 2),
+    }
     for method in METHODS:
         begin = time.perf_counter()
         for label, p in method(model, x, y, x_test).items():
@@ -184,7 +198,7 @@ def table(store: Store) -> str:
         rows = [v for k, v in store.records.items() if k.startswith(f"{name}/")]
         labels = [k for row in rows[:1] for k in row if k not in ("parameters", "tuning_seconds")]
         for label in labels:
-            cells = []
+            cells: list[str] = []
             for score in SCORES:
                 values = np.array([row[label][score] for row in rows if label in row])
                 digits = 1 if score == "error" else 3
@@ -196,8 +210,8 @@ def table(store: Store) -> str:
     return "\n".join(lines)
 
 
-def main(arguments=None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
     parser.add_argument("--partitions", type=int, default=5, help="how many partitions")
     parser.add_argument("--max-steps", type=int, default=40)

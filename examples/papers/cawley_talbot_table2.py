@@ -17,13 +17,15 @@ The paper leaves two things open.
   one.
 
 Results are saved in `results/cawley_talbot_table2.json` as they are computed; run the script again to
-resume. Needs the benchmark data (see the README on `JAXSVM_DATA`).
+resume. Needs the benchmark data (see `docs/files.md`).
 """
 
 import argparse
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 # several threads would only wait for each other
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -31,6 +33,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from store import Store
 
 import jaxsvm as jsvm
@@ -38,6 +41,7 @@ from jaxsvm import criteria, kernels, losses
 from jaxsvm.criteria import priors
 
 RESULTS = Path(__file__).parent / "results" / "cawley_talbot_table2.json"
+Machine = jsvm.KernelMachine[kernels.RBF, losses.LeastSquares]
 MACHINES = ("RBF", "RBF-BR", "ARD", "ARD-BR")
 BOUNDS = {"loss.C": (1e-4, 1e6), "kernel.lengthscale": (1e-2, 1e2)}
 OPTIMIZER = jsvm.optimizers.lbfgs(max_move=0.5)
@@ -64,19 +68,25 @@ SMALL_FIRST = (
 )  # fmt: skip
 
 
-def machine(lengthscale, C):
+def machine(lengthscale: ArrayLike, C: ArrayLike) -> Machine:
     kernel = kernels.RBF(lengthscale)
     model = jsvm.KernelMachine(kernel, losses.LeastSquares(C), offset=True)
     return jsvm.freeze(model, "kernel.variance")  # C has the same effect
 
 
-def choose(model, x, y, criterion, max_steps):
+def choose(
+    model: Machine,
+    x: jax.Array,
+    y: jax.Array,
+    criterion: criteria.AbstractCriterion,
+    max_steps: int,
+) -> jsvm.Selection[Machine]:
     return jsvm.select(
         model, x, y, criterion, optimizer=OPTIMIZER, bounds=BOUNDS, max_steps=max_steps
     )
 
 
-def run_partition(name: str, partition: int, max_steps: int) -> dict:
+def run_partition(name: str, partition: int, max_steps: int) -> dict[str, Any]:
     """Test errors (in %) of the four machines on one partition, with steps and seconds."""
     x, y, x_test, y_test = jsvm.datasets.load(name, split=partition)
     inputs = x.shape[1]
@@ -84,13 +94,13 @@ def run_partition(name: str, partition: int, max_steps: int) -> dict:
     regularized = criteria.Regularized(
         press, priors.Gaussian(), "kernel.lengthscale", priors.relevance
     )
-    record = {}
+    record: dict[str, Any] = {}
     spherical = None
     for label in MACHINES:
         begin = time.perf_counter()
         criterion = regularized if label.endswith("BR") else press
         if label.startswith("RBF"):
-            start = machine(np.sqrt(inputs), 1.0)
+            start = machine(inputs**0.5, 1.0)
         else:
             assert spherical is not None
             shared = jnp.full(inputs, spherical.kernel.lengthscale)
@@ -116,12 +126,14 @@ def table(store: Store) -> str:
         "| set | partitions | " + " | ".join(f"{m} | paper | z" for m in MACHINES) + " |",
         "|---|---|" + "---|---|---|" * len(MACHINES),
     ]
-    differences, effects = [], {"ours": [], "paper": []}
+    differences: list[float] = []
+    effects: dict[str, list[float]] = {"ours": [], "paper": []}
     for name in PAPER:
         rows = [v for k, v in store.records.items() if k.startswith(f"{name}/")]
         if not rows:
             continue
-        cells, ours = [], []
+        cells: list[str] = []
+        ours: list[tuple[float, float]] = []
         for label, (paper_mean, paper_error) in zip(MACHINES, PAPER[name], strict=True):
             errors = np.array([row[label]["error"] for row in rows])
             mean = errors.mean()
@@ -137,21 +149,21 @@ def table(store: Store) -> str:
             effects[who].append((plain - regularized) / np.hypot(plain_error, regularized_error))
         lines.append(f"| {name} | {len(rows)} | " + " | ".join(cells) + " |")
     z = np.array(differences)
-    ours, paper = (np.array(effects[who]) for who in ("ours", "paper"))
+    mine, theirs = (np.array(effects[who]) for who in ("ours", "paper"))
     lines += [
         "",
         f"Of {len(z)} means, {np.sum(np.abs(z) <= 2)} are within two combined standard errors of the "
         f"paper's, {np.sum(z < -2)} are lower and {np.sum(z > 2)} are higher.",
-        f"With ARD, Bayesian regularization lowers the mean error on {np.sum(ours > 0)} sets "
-        f"(the paper: {np.sum(paper > 0)}),",
-        f"significantly (z > 1.64) on {np.sum(ours > 1.64)} (the paper: {np.sum(paper > 1.64)}), and raises "
-        f"it significantly on {np.sum(ours < -1.64)} (the paper: {np.sum(paper < -1.64)}).",
+        f"With ARD, Bayesian regularization lowers the mean error on {np.sum(mine > 0)} sets "
+        f"(the paper: {np.sum(theirs > 0)}),",
+        f"significantly (z > 1.64) on {np.sum(mine > 1.64)} (the paper: {np.sum(theirs > 1.64)}), and raises "
+        f"it significantly on {np.sum(mine < -1.64)} (the paper: {np.sum(theirs < -1.64)}).",
     ]
     return "\n".join(lines)
 
 
-def main(arguments=None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sets", nargs="+", default=SMALL_FIRST, choices=SMALL_FIRST)
     parser.add_argument("--partitions", type=int, default=20)
     parser.add_argument("--first", type=int, default=0, help="the first partition")

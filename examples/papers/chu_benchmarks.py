@@ -19,11 +19,13 @@ partitions that both have.
   the standard deviation of the targets.
 
 Each record is saved in `results/chu_benchmarks.json` as it is computed; run the script again to resume.
-Seconds are processor time without compilation. Needs the benchmark data (see the README on `JAXSVM_DATA`).
+Seconds are processor time without compilation. Needs the benchmark data (see `docs/files.md`).
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import chu_methods as methods  # first: it limits the threads of linear algebra
 import jax
@@ -71,10 +73,10 @@ PAPER_BOSTON = {
 
 def load(name: str) -> tuple[np.ndarray, np.ndarray]:
     """All examples of a set; abalone is standardized as in the paper."""
+    data = sets.abalone() if name == "abalone" else jsvm.datasets.load(name)
+    x, y = (np.asarray(part) for part in data)
     if name != "abalone":
-        x, y = jsvm.datasets.load(name)
-        return np.asarray(x), np.asarray(y)
-    x, y = (np.asarray(part) for part in sets.abalone())
+        return x, y
     sexes = np.eye(3)[x[:, 0].astype(int) + 1]
     return np.column_stack([sexes, *methods.standardize(x[:, 1:])]), methods.standardize(y)[0]
 
@@ -85,7 +87,13 @@ def generated() -> tuple[np.ndarray, np.ndarray]:
     return x, np.sin(2 * x[:, 0]) + 0.1 * noise[:, 0]
 
 
-def run(data, training: int, method: str, partition: int, scale_inputs: bool) -> dict:
+def run(
+    data: tuple[np.ndarray, np.ndarray],
+    training: int,
+    method: str,
+    partition: int,
+    scale_inputs: bool,
+) -> dict[str, Any]:
     """One method on one partition."""
     x, y = data
     order = np.random.default_rng([methods.SEED, len(y), partition]).permutation(len(y))
@@ -105,7 +113,7 @@ def run(data, training: int, method: str, partition: int, scale_inputs: bool) ->
     return record | methods.errors(machine.predict(x_test), y[test])
 
 
-def rows(records: dict, name: str, method: str) -> dict[int, dict]:
+def rows(records: dict[str, Any], name: str, method: str) -> dict[int, dict[str, Any]]:
     """The records of one method on one set, by partition."""
     start = f"{name}/{method}/"
     return {
@@ -113,7 +121,7 @@ def rows(records: dict, name: str, method: str) -> dict[int, dict]:
     }
 
 
-def column(records: dict[int, dict], name: str) -> np.ndarray:
+def column(records: dict[int, dict[str, Any]], name: str) -> np.ndarray:
     return np.array([row[name] for row in records.values()])
 
 
@@ -121,7 +129,7 @@ def spread(values: np.ndarray) -> float:
     return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
 
 
-def show_boston(records: dict) -> None:
+def show_boston(records: dict[str, Any]) -> None:
     print("Table V: Boston housing, test ASE ± standard error\n")
     print("| method | partitions | ours | paper |\n|---|---|---|---|")
     for method, paper in PAPER_BOSTON.items():
@@ -134,7 +142,7 @@ def show_boston(records: dict) -> None:
         print(f"| {method} | {errors.size or ''} | {ours} | {paper:.2f} |")
 
 
-def show_methods(records: dict) -> None:
+def show_methods(records: dict[str, Any]) -> None:
     print("\nTables VI and VII: mean ± standard deviation over partitions\n")
     print("| set | method | partitions | ASE | paper | AAE | paper | seconds each | paper |")
     print("|---" * 9 + "|")
@@ -144,7 +152,7 @@ def show_methods(records: dict) -> None:
             if not selected:
                 continue
             paper = PAPER.get(name, {}).get(method)
-            cells = []
+            cells: list[str] = []
             for number, error in enumerate(("ASE", "AAE")):
                 values = column(selected, error)
                 about = f" ± {spread(values):.2g}" if len(values) > 1 else ""
@@ -158,7 +166,7 @@ def show_methods(records: dict) -> None:
             print(f"| {name} | {method} | {len(selected)} | {' | '.join(cells)} |")
 
 
-def show_tests(records: dict) -> None:
+def show_tests(records: dict[str, Any]) -> None:
     from scipy.stats import ttest_rel
 
     print("\nPaired t-tests: p-values, and the method with the smaller mean error\n")
@@ -170,7 +178,7 @@ def show_tests(records: dict) -> None:
         common = sorted(one.keys() & other.keys())
         if len(common) < 2:
             continue
-        cells = []
+        cells: list[str] = []
         for error, theirs in zip(("ASE", "AAE"), paper, strict=True):
             a, b = (np.array([selected[p][error] for p in common]) for selected in (one, other))
             better = first if a.mean() < b.mean() else second
@@ -178,8 +186,8 @@ def show_tests(records: dict) -> None:
         print(f"| {name} | {first}, {second} | {len(common)} | {' | '.join(cells)} |")
 
 
-def main(arguments=None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sets", nargs="+", default=list(TRAINING), choices=list(TRAINING))
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     parser.add_argument("--partitions", type=int, help="default 20 for Boston, 10 for the others")

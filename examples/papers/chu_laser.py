@@ -10,16 +10,19 @@ one step ahead from the eight values before. Inputs and targets are standardized
 errors are in these units. The kernel is Gaussian, beta = 0.3, with all of the paper's starts. The series
 collapses at the values 1051 to 1080. Predictions are worse there, and the paper shows that the error bars,
 `2 sqrt(sigma_t^2 + sigma_n^2)`, are wider. The result is saved in `results/chu_laser.json` and not computed
-again. Needs the benchmark data (see the README on `JAXSVM_DATA`).
+again. Needs the benchmark data (see `docs/files.md`).
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import chu_methods as methods  # first: it limits the threads of linear algebra
 import jax
 import numpy as np
 import sets
+from sets import Array
 from store import Store
 
 import jaxsvm as jsvm
@@ -30,13 +33,13 @@ LAGS, TRAINING, TESTS = 8, 1000, 100
 HARD = (1051, 1080)  # the values of the series that the paper predicts badly
 
 
-def laser():
+def laser() -> tuple[Array, ...]:
     """Inputs and targets of the series, for training and for testing."""
     x, y, x_test, y_test = sets.laser(LAGS)
     return x, y, x_test[:TESTS], y_test[:TESTS]
 
 
-def generated(training: int):
+def generated(training: int) -> tuple[Array, ...]:
     """Inputs and targets of a noisy oscillation that grows and collapses."""
     times = np.arange(training + TESTS + LAGS)
     clean = np.sin(0.9 * times) * (1 + times % 70) / 70
@@ -46,7 +49,7 @@ def generated(training: int):
     return x[:training], y[:training], x[training:], y[training:]
 
 
-def run(x, y, x_test, y_test) -> dict:
+def run(x: Array, y: Array, x_test: Array, y_test: Array) -> dict[str, Any]:
     """Predictions, standard deviations and 95 % intervals of the test values."""
     inputs, test_inputs = methods.standardize(x, x_test)
     targets, test_targets = methods.standardize(y, y_test)
@@ -68,7 +71,7 @@ def run(x, y, x_test, y_test) -> dict:
     return record | {"unit": float(np.std(y)), "series": lists}
 
 
-def table(record: dict) -> str:
+def table(record: dict[str, Any]) -> str:
     """Errors and error bars, inside and outside the part that is hard to predict."""
     values = {name: np.array(series) for name, series in record["series"].items()}
     errors = np.abs(values["mean"] - values["target"])
@@ -109,7 +112,7 @@ def table(record: dict) -> str:
     return "\n".join(lines)
 
 
-def draw(record: dict, path: Path) -> None:
+def draw(record: dict[str, Any], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -132,8 +135,8 @@ def draw(record: dict, path: Path) -> None:
     print(f"figure in {path}")
 
 
-def main(arguments=None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--quick", action="store_true", help="a short generated series")
     parser.add_argument(

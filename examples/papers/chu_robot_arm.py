@@ -15,13 +15,15 @@ random starts, and the rows of Table IV with six inputs over ten draws of their 
 Inputs are standardized with the training inputs; targets are not. The noise of the additional inputs is
 drawn again (seed 2004), since the paper's is not available. Results are saved in
 `results/chu_robot_arm.json` as they are computed; run the script again to resume. Seconds are without
-compilation. Needs the benchmark data (see the README on `JAXSVM_DATA`).
+compilation. Needs the benchmark data (see `docs/files.md`).
 """
 
 import argparse
 import itertools
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import chu_methods as methods  # first: it limits the threads of linear algebra
 import jax
@@ -93,7 +95,7 @@ def mackay() -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([x, x_test]), np.concatenate([y, y_test])
 
 
-def halves(x: np.ndarray, positions: np.ndarray, output: str):
+def halves(x: np.ndarray, positions: np.ndarray, output: str) -> tuple[np.ndarray, ...]:
     """Standardized inputs and targets of one coordinate; the first half is for training."""
     half, column = len(x) // 2, OUTPUTS.index(output)
     x_train, x_test = methods.standardize(x[:half], x[half:])
@@ -107,7 +109,7 @@ def run(
     inputs: int,
     output: str,
     draw: int | None = None,
-) -> dict:
+) -> dict[str, Any]:
     """One method for one coordinate of the arm; `draw` selects the noise of six inputs."""
     x = with_four_more(angles, draw) if inputs == 6 else angles
     x_train, y_train, x_test, y_test = halves(x, positions, output)
@@ -126,7 +128,7 @@ def run(
     return record | {"sample_noise": float(np.var(added))}
 
 
-def check(angles: np.ndarray, positions: np.ndarray, output: str, where: str) -> dict:
+def check(angles: np.ndarray, positions: np.ndarray, output: str, where: str) -> dict[str, Any]:
     """Evidence and errors at the "paper"'s hyperparameters, or at the best of "random" starts."""
     x, y, x_test, y_test = halves(angles, positions, output)
     model = jsvm.regression.machine(x, y, ard=True, beta=0.3)
@@ -165,7 +167,7 @@ def check(angles: np.ndarray, positions: np.ndarray, output: str, where: str) ->
     }
 
 
-def show_two(records: dict) -> None:
+def show_two(records: dict[str, Any]) -> None:
     print("Table II: two inputs, ARD\n")
     print(
         "| | | true noise, 1e-3 | C | ε | noise, 1e-3 | κ1 | κ2 | κ_b | SV_M | SV_C | seconds | AAE "
@@ -186,7 +188,7 @@ def show_two(records: dict) -> None:
             print(f"| {output} | {who} | {' | '.join(cells)} |")
 
 
-def show_six(records: dict) -> None:
+def show_six(records: dict[str, Any]) -> None:
     print("\nTable III: six inputs, ARD (only part of the paper's row is legible)\n")
     names = [f"k{number}" for number in range(1, 7)]
     heads = " | ".join(f"κ{number}" for number in range(1, 7))
@@ -205,7 +207,7 @@ def show_six(records: dict) -> None:
             print(f"| {output} | {who} | {' | '.join(cells)} |")
 
 
-def show_all(records: dict) -> None:
+def show_all(records: dict[str, Any]) -> None:
     print("\nTable IV: test ASE in 1e-3, sum over both coordinates\n")
     print("| method | inputs | ours | paper | seconds |\n|---|---|---|---|---|")
     for (row, inputs), paper in PAPER_OTHERS.items():
@@ -220,7 +222,7 @@ def show_all(records: dict) -> None:
         print(f"| {row} | {inputs} | {error:.2f} | {paper:.2f} | {seconds:.1f} |")
 
 
-def show_checks(records: dict) -> None:
+def show_checks(records: dict[str, Any]) -> None:
     print("\nThe evidence at other hyperparameters: two inputs, ARD\n")
     print("| | hyperparameters | -ln P | C | ε | κ_b | ASE, 1e-3 |\n" + "|---" * 7 + "|")
     keys = {
@@ -238,7 +240,7 @@ def show_checks(records: dict) -> None:
                 )
 
 
-def show_draws(records: dict) -> None:
+def show_draws(records: dict[str, Any]) -> None:
     print("\nTable IV, six inputs, over draws of their noise: ASE in 1e-3\n")
     print(
         "| method | draws | mean ± standard deviation | lowest | highest | paper |\n"
@@ -246,7 +248,7 @@ def show_draws(records: dict) -> None:
         + "|"
     )
     for row in SIX:
-        sums = []
+        sums: list[float] = []
         for draw in range(DRAWS):
             both = [records.get(f"draws/{row}/{output}/{draw:02d}") for output in OUTPUTS]
             if None not in both:
@@ -258,8 +260,8 @@ def show_draws(records: dict) -> None:
             )
 
 
-def main(arguments=None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--quick", action="store_true", help="generated data, two rows")
     parser.add_argument(

@@ -22,7 +22,9 @@ to resume. Seconds are those of training, without compilation.
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import chu_methods as methods  # first: it limits the threads of linear algebra
 import jax
@@ -77,18 +79,18 @@ COLUMNS = {
 HEADS = "true noise | C | ε | noise | κ | -ln P | SV_M | SV_C | seconds | AAE | ASE"
 
 
-def noisy(size: int, *numbers: int):
+def noisy(size: int, *numbers: int) -> jsvm.datasets.Dataset:
     """Examples with noise drawn from the loss; the same numbers give the same examples."""
     noise = losses.SoftInsensitive(10.0, 0.1, 0.3)
     return jsvm.datasets.sinc(size, noise=noise, key=methods.key_of(1, *numbers))
 
 
-def residuals(x, y) -> np.ndarray:
+def residuals(x: jax.Array, y: jax.Array) -> np.ndarray:
     """The noise that was added to the sinc function."""
     return np.asarray(y) - np.sinc(np.asarray(x)[:, 0] / np.pi)
 
 
-def infer(size: int, beta: float, draw: int | None = None, **options) -> dict:
+def infer(size: int, beta: float, draw: int | None = None, **options: Any) -> dict[str, Any]:
     """One row of Table I, or with `restarts=1` one point of Fig. 3; `draw` selects another sample."""
     x, y = noisy(size, size) if draw is None else noisy(size, size, draw)
     x_test, y_test = noisy(TESTS, 0)
@@ -99,7 +101,7 @@ def infer(size: int, beta: float, draw: int | None = None, **options) -> dict:
     return record | {"sample_noise": float(np.var(residuals(x, y)))}
 
 
-def compare(method: str, size: int, repetition: int) -> dict:
+def compare(method: str, size: int, repetition: int) -> dict[str, Any]:
     """One method of Fig. 4 on one training set."""
     noise = losses.Quadratic(0.04)
     x, y = jsvm.datasets.sinc(size, noise=noise, key=methods.key_of(4, size, repetition))
@@ -114,7 +116,7 @@ def compare(method: str, size: int, repetition: int) -> dict:
     return record | methods.errors(machine.predict(scaled_test), y_test)
 
 
-def run_table1(store: Store, sizes) -> None:
+def run_table1(store: Store, sizes: Sequence[int]) -> None:
     for size in sizes:
         for beta in BETAS:
             key = f"table1/{beta}/{size:04d}"
@@ -130,14 +132,14 @@ def run_draws(store: Store, counts: dict[int, int]) -> None:
             print(f"{key}  ASE {record['ASE']:.6f}  {record['seconds']:.1f} s", flush=True)
 
 
-def run_figure3(store: Store, betas, size: int) -> None:
+def run_figure3(store: Store, betas: Sequence[float], size: int) -> None:
     for beta in betas:
         key = f"figure3/{beta}"
         record = store.compute(key, lambda: infer(size, beta, restarts=1))
         print(f"{key}  ASE {record['ASE']:.6f}  {record['seconds']:.1f} s", flush=True)
 
 
-def run_figure4(store: Store, sizes, repetitions: int, svr_repetitions: int) -> None:
+def run_figure4(store: Store, sizes: Sequence[int], repetitions: int, svr_repetitions: int) -> None:
     for size in sizes:
         for method in METHODS:
             few = method == "SVR" and size >= FEW
@@ -147,7 +149,7 @@ def run_figure4(store: Store, sizes, repetitions: int, svr_repetitions: int) -> 
                 print(f"{key}  ASE {record['ASE']:.6f}  {record['seconds']:.2f} s", flush=True)
 
 
-def show_table1(records: dict) -> None:
+def show_table1(records: dict[str, Any]) -> None:
     print("Table I: training results on the sinc data\n")
     print(f"| β | size | | {HEADS} |\n" + "|---" * 14 + "|")
     for beta, rows in PAPER.items():
@@ -167,7 +169,7 @@ def show_table1(records: dict) -> None:
         )
 
 
-def show_draws(records: dict) -> None:
+def show_draws(records: dict[str, Any]) -> None:
     print(
         "\nTable I over several draws, β = 0.3; mean ± standard deviation, the paper's single draw\n"
     )
@@ -179,7 +181,8 @@ def show_draws(records: dict) -> None:
         if not rows:
             continue
         paper = dict(zip(COLUMNS, PAPER[BETAS[0]][size], strict=True))
-        ours, theirs = [], []
+        ours: list[str] = []
+        theirs: list[str] = []
         for name in names:
             quiet, paper_quiet = (
                 (records[TEST_NOISE][name], PAPER_TEST_NOISE[name]) if name == "ASE" else (0.0, 0.0)
@@ -192,7 +195,7 @@ def show_draws(records: dict) -> None:
         print(f"| | 1 | paper | {' | '.join(theirs)} |")
 
 
-def figure3_cells(record: dict, noise: dict) -> list[str]:
+def figure3_cells(record: dict[str, Any], noise: dict[str, Any]) -> list[str]:
     """Support vectors, free ones, minus log evidence, ASE minus that of the noise, seconds."""
     return [
         f"{record['free'] + record['bound']}",
@@ -203,7 +206,7 @@ def figure3_cells(record: dict, noise: dict) -> list[str]:
     ]
 
 
-def show_figure3(records: dict) -> None:
+def show_figure3(records: dict[str, Any]) -> None:
     print("\nFig. 3: the 4000 examples against β (paper: Table I, in brackets)\n")
     print(
         "| β | SVs | off-bound SVs | -ln P | ASE minus noise | seconds |\n|---|---|---|---|---|---|"
@@ -217,15 +220,15 @@ def show_figure3(records: dict) -> None:
         print(f"| {beta} | {' | '.join(cells)} |")
 
 
-def figure3(records: dict) -> list[tuple[float, dict]]:
+def figure3(records: dict[str, Any]) -> list[tuple[float, dict[str, Any]]]:
     """The saved records of Fig. 3, each with its beta."""
     by_key = {beta: records.get(f"figure3/{beta}") for beta in FIGURE3_BETAS}
     return [(beta, record) for beta, record in by_key.items() if record is not None]
 
 
-def figure4(records: dict, method: str) -> dict[int, dict[str, np.ndarray]]:
+def figure4(records: dict[str, Any], method: str) -> dict[int, dict[str, np.ndarray]]:
     """The errors and seconds of all repetitions, by size."""
-    by_key = {}
+    by_key: dict[int, dict[str, np.ndarray]] = {}
     for size in FIGURE4_SIZES:
         start = f"figure4/{method}/{size:04d}/"
         rows = [record for key, record in records.items() if key.startswith(start)]
@@ -235,7 +238,7 @@ def figure4(records: dict, method: str) -> dict[int, dict[str, np.ndarray]]:
     return by_key
 
 
-def exponent(rows: dict, smallest: int) -> float:
+def exponent(rows: dict[int, dict[str, np.ndarray]], smallest: int) -> float:
     """The least-squares estimate of p in `seconds ~ size^p`, from a smallest size on."""
     sizes = [size for size in rows if size >= smallest]
     if len(sizes) < 2:
@@ -244,7 +247,7 @@ def exponent(rows: dict, smallest: int) -> float:
     return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
 
 
-def show_figure4(records: dict) -> None:
+def show_figure4(records: dict[str, Any]) -> None:
     print("\nFig. 4: Gaussian noise, clean test points; mean ± standard deviation\n")
     print("| method | size | repetitions | AAE | ASE | seconds each |\n|---|---|---|---|---|---|")
     for method in METHODS:
@@ -260,7 +263,7 @@ def show_figure4(records: dict) -> None:
         print(f"| {method} | {shown} | {PAPER_EXPONENTS.get(method, '')} |")
 
 
-def draw(records: dict, path: Path) -> None:
+def draw(records: dict[str, Any], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -296,8 +299,8 @@ def draw(records: dict, path: Path) -> None:
     print(f"figure in {path}")
 
 
-def main(arguments=None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parts = ("table1", "draws", "figure3", "figure4")
     parser.add_argument("--parts", nargs="+", default=parts, choices=parts)
     parser.add_argument(

@@ -20,7 +20,9 @@ import argparse
 import os
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 # several threads would only wait for each other
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -45,12 +47,14 @@ PAPER = {
 }  # fmt: skip
 
 
-def machine(inputs: int):
+def machine(inputs: int) -> jsvm.KernelMachine:
     kernel = kernels.RBF(jnp.ones(inputs), 1.0) + kernels.Constant(0.1)
     return jsvm.KernelMachine(kernel, losses.Hinge(0.6))
 
 
-def ascend(model, data, key, **options):
+def ascend(
+    model: jsvm.KernelMachine, data: Sequence[np.ndarray], key: jax.Array, **options: Any
+) -> jsvm.Selection:
     x, y, x_test, y_test = data
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", jsvm.sampling.SamplingWarning)
@@ -60,7 +64,9 @@ def ascend(model, data, key, **options):
         )  # fmt: skip
 
 
-def run_trial(data, trial: int, max_steps: int, **options) -> dict:
+def run_trial(
+    data: Sequence[np.ndarray], trial: int, max_steps: int, **options: Any
+) -> dict[str, Any]:
     """One random start: the last and the lowest test error in %."""
     ranges = simple.STARTS | simple.C_STARTS
     key = jax.random.fold_in(jax.random.key(2003), trial)
@@ -87,7 +93,7 @@ def run_trial(data, trial: int, max_steps: int, **options) -> dict:
     }
 
 
-def show(records: dict) -> None:
+def show(records: dict[str, Any]) -> None:
     print(
         "| set | column | paper: mean ± s.d. (best) | trials | ours: mean ± s.d. (best) | steps |"
     )
@@ -117,7 +123,7 @@ def show(records: dict) -> None:
             print(f"| {name} | {' | '.join(cells)} |")
 
 
-def draw_figure(path: Path, name: str, max_steps: int, **options) -> None:
+def draw_figure(path: Path, name: str, max_steps: int, **options: Any) -> None:
     """Figs. 5 and 6: hyperparameters, their gradients and the test error along one ascent."""
     import matplotlib
 
@@ -137,7 +143,7 @@ def draw_figure(path: Path, name: str, max_steps: int, **options) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sets", nargs="+", default=list(TRIALS), choices=list(TRIALS))
     parser.add_argument("--trials", type=int, help="random starts of each set")
     parser.add_argument("--max-steps", type=int, default=80)

@@ -17,14 +17,16 @@
 All ascents start from lengthscales sqrt(d), amplitude 1, offset 0.1 and C = 0.6, in the middle of the paper's
 ranges. The random starts of Fig. 1 are drawn from the ranges of Gold and Sollich's first paper, sec. 4.3.
 Results are saved in `results/gold_sollich_nystrom.json` as they are computed; run the script again to resume.
-Times are without compilation. Needs the benchmark data (see the README on `JAXSVM_DATA`).
+Times are without compilation. Needs the benchmark data (see `docs/files.md`).
 """
 
 import argparse
 import os
 import time
 import warnings
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any, Literal
 
 # several threads would only wait for each other
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -33,6 +35,7 @@ import gold_sollich_tables as first_paper
 import jax
 import jax.numpy as jnp
 import numpy as np
+from sets import Array
 from store import Store
 
 import jaxsvm as jsvm
@@ -66,30 +69,32 @@ PAPER_TIMES = {
     "wdbc": ("0:20", "0:37", "0:50", "1:24", "26:00"),
 }
 RANKS = (5, 10, 20, 40)
-LANDMARKS = (25, 50, 100, 150, "all")
+LANDMARKS: tuple[int | Literal["all"], ...] = (25, 50, 100, 150, "all")
 
 
-def machine(inputs: int):
+def machine(inputs: int) -> jsvm.KernelMachine:
     kernel = kernels.RBF(jnp.full(inputs, inputs**0.5), 1.0) + kernels.Constant(0.1)
     return jsvm.KernelMachine(kernel, losses.Hinge(0.6))
 
 
-def approximation_of(rank: int | None, landmarks: int | None):
+def approximation_of(rank: int | None, landmarks: int | None) -> jsvm.Exact | jsvm.Nystrom:
     """The low-rank approximation, or the exact kernel if the rank is None."""
     return jsvm.Exact() if rank is None else jsvm.Nystrom(rank, landmarks)
 
 
-def ascend(model, x, y, key, **options):
+def ascend(
+    model: jsvm.KernelMachine, x: Array, y: Array, key: jax.Array, **options: Any
+) -> jsvm.Selection:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", jsvm.sampling.SamplingWarning)
         return jsvm.evidence_ascent(model, x, y, key=key, throw=False, **options)
 
 
-def tune(name: str, partition: int, max_steps: int) -> dict:
+def tune(name: str, partition: int, max_steps: int) -> dict[str, Any]:
     """Ascend on one partition; record the step and the hyperparameters at each share of the peak."""
     x, y, _, _ = jsvm.datasets.load(name, split=partition)
     model = machine(x.shape[1])
-    options = {
+    options: dict[str, Any] = {
         "approximation": jsvm.Nystrom(rank=20, landmarks=min(200, len(y))),
         "stop": (jsvm.stopping.GradientFallen(min(SHARES)), jsvm.stopping.Settled()),
     }
@@ -102,7 +107,7 @@ def tune(name: str, partition: int, max_steps: int) -> dict:
     magnitude = np.asarray(history.magnitude)[0]
     steps = int(history.steps[0])
     peaks = np.maximum.accumulate(magnitude)
-    record = {
+    record: dict[str, Any] = {
         "steps": steps, "seconds": round(seconds, 2), "result": jsvm.RESULTS(int(path.result)).name,
         "standard_error_share": round(_noise(history), 3), "at": {},
     }  # fmt: skip
@@ -114,21 +119,22 @@ def tune(name: str, partition: int, max_steps: int) -> dict:
     return record
 
 
-def _noise(history) -> float:
+def _noise(history: jsvm.History) -> float:
     """The standard error of the gradient as a share of its magnitude, at the peak."""
     peak = int(np.argmax(np.asarray(history.magnitude)[0]))
-    errors = [np.ravel(np.asarray(v)[0, peak]) for v in history.standard_error.values()]
+    standard_errors = history.standard_error or {}
+    errors = [np.ravel(np.asarray(v)[0, peak]) for v in standard_errors.values()]
     return float(np.mean(np.concatenate(errors)) / np.asarray(history.magnitude)[0, peak])
 
 
-def test(name: str, share: str, tuned: list[dict], partitions: int) -> dict:
+def test(name: str, share: str, tuned: list[dict[str, Any]], partitions: int) -> dict[str, Any]:
     """Errors (in %) of the machine with the median of each hyperparameter, on the other partitions."""
-    models = []
+    models: list[jsvm.KernelMachine] = []
     for record in tuned:
         inputs = len(record["at"][share]["parameters"]["kernel.left.lengthscale"])
         models.append(jsvm.replace(machine(inputs), record["at"][share]["parameters"]))
     model = jsvm.evidence.median_model(models)
-    errors = []
+    errors: list[float] = []
     for partition in range(TUNED, partitions):
         x, y, x_test, y_test = jsvm.datasets.load(name, split=partition)
         fitted = jsvm.fit(model, x, y, tolerance=1e-6)
@@ -136,13 +142,13 @@ def test(name: str, share: str, tuned: list[dict], partitions: int) -> dict:
     return {"errors": errors}
 
 
-def run_sets(store: Store, sets, max_steps: int) -> None:
+def run_sets(store: Store, sets: Sequence[str], max_steps: int) -> None:
     for name in sets:
         tuned = [
             store.compute(f"tune/{name}/{p}", lambda p=p: tune(name, p, max_steps))
             for p in range(TUNED)
         ]
-        tested = {}
+        tested: dict[str, dict[str, Any]] = {}
         for share in SHARES:
             label = f"{share:.2f}"
             key = f"test/{name}/{label}"
@@ -151,10 +157,10 @@ def run_sets(store: Store, sets, max_steps: int) -> None:
         print(f"{name:14s} steps {[t['steps'] for t in tuned]}  errors {means}", flush=True)
 
 
-def timed(name: str, rank: int | None, steps: int) -> dict:
+def timed(name: str, rank: int | None, steps: int) -> dict[str, Any]:
     """Seconds for a number of steps, without compilation."""
     x, y, _, _ = first_paper.load(name)
-    options = {"approximation": approximation_of(rank, 150), "stop": ()}
+    options: dict[str, Any] = {"approximation": approximation_of(rank, 150), "stop": ()}
     key = jax.random.key(1)
     model = machine(x.shape[1])
     ascend(model, x, y, key, max_steps=1, **options)
@@ -163,7 +169,7 @@ def timed(name: str, rank: int | None, steps: int) -> dict:
     return {"seconds": round(time.perf_counter() - begin, 2), "steps": int(path.history.steps[0])}
 
 
-def run_times(store: Store, sets) -> None:
+def run_times(store: Store, sets: Iterable[str]) -> None:
     for name in sets:
         for rank in (*RANKS, None):
             key = f"time/{name}/{'full' if rank is None else rank}"
@@ -172,18 +178,18 @@ def run_times(store: Store, sets) -> None:
 
 
 def errors_of_starts(
-    name: str, rank: int | None, landmarks: int | str | None, trials: int, steps: int
-) -> dict:
-    """Minimum and final test error (in %) of ascents from random starts."""
+    name: str, rank: int | None, landmarks: int | None, trials: int, steps: int
+) -> dict[str, Any]:
+    """Minimum and final test error (in %) of ascents from random starts; landmarks: None means all."""
     x, y, x_test, y_test = first_paper.load(name)
-    landmarks = len(y) if landmarks == "all" else landmarks
     ranges = first_paper.STARTS | first_paper.C_STARTS
-    least, final = [], []
+    least: list[float] = []
+    final: list[float] = []
     for trial in range(trials):
         start = _drawn(machine(x.shape[1]), ranges, jax.random.fold_in(jax.random.key(7), trial))
         path = ascend(
             start, x, y, jax.random.key(trial), max_steps=steps, stop=(), test=(x_test, y_test),
-            approximation=approximation_of(rank, landmarks),
+            approximation=approximation_of(rank, len(y) if landmarks is None else landmarks),
         )  # fmt: skip
         errors = 100 * np.asarray(path.history.test_error)[0]
         least.append(round(float(np.nanmin(errors)), 3))
@@ -191,7 +197,9 @@ def errors_of_starts(
     return {"least": least, "final": final}
 
 
-def _drawn(model, ranges, key):
+def _drawn(
+    model: jsvm.KernelMachine, ranges: dict[str, tuple[float, float]], key: jax.Array
+) -> jsvm.KernelMachine:
     """A model drawn from the ranges, log-uniformly."""
     for number, (name, (low, high)) in enumerate(ranges.items()):
         shape = jsvm.parameters(model)[name].shape
@@ -200,10 +208,11 @@ def _drawn(model, ranges, key):
     return model
 
 
-def run_ranks(store: Store, sets, trials: int, steps: int) -> None:
+def run_ranks(store: Store, sets: Iterable[str], trials: int, steps: int) -> None:
     for name in sets:
-        settings = {f"rank/{r}": (r, 150) for r in RANKS}
-        settings |= {f"landmarks/{m}": (20, m) for m in LANDMARKS}
+        settings: dict[str, tuple[int | None, int | None]] = {}
+        settings |= {f"rank/{r}": (r, 150) for r in RANKS}
+        settings |= {f"landmarks/{m}": (20, None if m == "all" else m) for m in LANDMARKS}
         settings["full"] = (None, None)
         for label, (rank, landmarks) in settings.items():
             key = f"figure/{name}/{label}"
@@ -232,10 +241,12 @@ def quick() -> None:
     )
 
 
-def show(records: dict) -> None:
+def show(records: dict[str, Any]) -> None:
     print("Table II: test error of the median hyperparameters\n")
     print("| set | partitions | error ± s.e. | paper ± s.e. | z |\n|---|---|---|---|---|")
-    ours, paper, variance = [], [], 0.0
+    ours: list[float] = []
+    paper: list[float] = []
+    variance = 0.0
     for name, (mean, deviation, *_) in PAPER.items():
         if f"test/{name}/0.15" not in records:
             continue
@@ -271,8 +282,8 @@ def show(records: dict) -> None:
     print("| set | steps to 15 % | paper | seconds | paper (h:mm) | steps to the end | seconds |")
     print("|---|---|---|---|---|---|---|")
     for name, (_, _, steps, spread, hours) in PAPER.items():
-        tuned = [records.get(f"tune/{name}/{p}") for p in range(TUNED)]
-        if any(record is None for record in tuned):
+        tuned = [records[key] for p in range(TUNED) if (key := f"tune/{name}/{p}") in records]
+        if len(tuned) < TUNED:
             continue
         counts = np.array([record["at"]["0.15"]["step"] for record in tuned])
         whole = np.array([record["steps"] for record in tuned])
@@ -287,13 +298,13 @@ def show(records: dict) -> None:
     )
     print("| set | 5 | 10 | 20 | 40 | full |\n|---|---|---|---|---|---|")
     for name, hours in PAPER_TIMES.items():
-        cells = []
+        cells: list[str] = []
         for rank, paper_time in zip((*RANKS, "full"), hours, strict=True):
             record = records.get(f"time/{name}/{rank}")
             cells.append("" if record is None else f"{record['seconds']:.1f} ({paper_time})")
         if any(cells):
             print(f"| {name} | {' | '.join(cells)} |")
-    rows = []
+    rows: list[str] = []
     labels = [f"rank/{r}" for r in RANKS] + [f"landmarks/{m}" for m in LANDMARKS] + ["full"]
     for name in PAPER_TIMES:
         cells = []
@@ -312,7 +323,7 @@ def show(records: dict) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parts = ("sets", "times", "ranks")
     parser.add_argument("--parts", nargs="+", default=parts, choices=parts)
     parser.add_argument("--sets", nargs="+", default=list(PAPER), choices=list(PAPER))

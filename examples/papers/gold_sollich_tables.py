@@ -15,13 +15,16 @@ sampled Crabs; here every example whose number is 0 or 2 modulo 5 is for trainin
 generated.
 
 Results are saved in `results/gold_sollich_tables.json` as they are computed; run the script again to resume.
-Pima and Crabs need the benchmark data (see the README on `JAXSVM_DATA`).
+Pima and Crabs need the benchmark data (see `docs/files.md`).
 """
 
 import argparse
+import math
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 # several threads would only wait for each other
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -63,21 +66,21 @@ BOUNDS = {
 C_BOUNDS = {"loss.C": (1e-2, 1e2)}
 # the ranges of sec. 4.3
 STARTS = {
-    "kernel.left.lengthscale": (np.exp(-1), np.exp(2)),
-    "kernel.left.variance": (np.exp(-1), np.exp(1)),
-    "kernel.right.variance": (np.exp(-2), np.exp(-1)),
+    "kernel.left.lengthscale": (math.exp(-1), math.exp(2)),
+    "kernel.left.variance": (math.exp(-1), math.exp(1)),
+    "kernel.right.variance": (math.exp(-2), math.exp(-1)),
 }
 C_STARTS = {"loss.C": (0.4, 0.8)}
 
 
-def load(name: str):
+def load(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Training and test part of a set, standardized over all of it."""
     if name in ("twonorm", "ringnorm"):
         generate = getattr(jsvm.datasets, name)
         x, y = generate(7400, key=jax.random.key(2003))
         train = np.arange(7400) < 300
     elif name == "pima":
-        parts = jsvm.datasets.load("pima_ripley")
+        parts = jsvm.datasets.load("pima_ripley", split=0)
         x = np.concatenate([parts.x_train, parts.x_test])
         y = np.concatenate([parts.y_train, parts.y_test])
         train = np.arange(len(y)) < 200
@@ -93,20 +96,20 @@ def load(name: str):
     return x[train], y[train], x[~train], y[~train]
 
 
-def machine(criterion: str, inputs: int):
+def machine(criterion: str, inputs: int) -> jsvm.KernelMachine:
     kernel = kernels.RBF(jnp.ones(inputs), 1.0) + kernels.Constant(0.1)
     loss = losses.Hinge(1.0) if criterion in ("LE1", "GACV") else losses.SquaredHinge(1.0)
     model = jsvm.KernelMachine(kernel, loss)
     return model if criterion.startswith("LE") else jsvm.freeze(model, "loss.C")
 
 
-def criterion_of(name: str):
+def criterion_of(name: str) -> criteria.AbstractCriterion:
     if name == "GACV":
         return criteria.GACV()
     return criteria.Span() if name == "Span" else criteria.LaplaceEvidence(smoothing=0.1)
 
 
-def run(name: str, criterion: str, method: str, trials: int, max_steps: int) -> dict:
+def run(name: str, criterion: str, method: str, trials: int, max_steps: int) -> dict[str, Any]:
     """Run all trials of one criterion on one set; record their test errors, steps and seconds."""
     x, y, x_test, y_test = load(name)
     model = machine(criterion, x.shape[1])
@@ -114,7 +117,7 @@ def run(name: str, criterion: str, method: str, trials: int, max_steps: int) -> 
     bounds = BOUNDS | C_BOUNDS if evidence else BOUNDS
     walk = jsvm.optimizers.GreedyWalk(linear=("loss.C",) if evidence else ())
     ranges = STARTS | C_STARTS if evidence else STARTS
-    options = {
+    options: dict[str, Any] = {
         "walk": {
             "optimizer": walk,
             "starts": 0.0,
@@ -130,7 +133,7 @@ def run(name: str, criterion: str, method: str, trials: int, max_steps: int) -> 
         **options,
     )  # fmt: skip
     seconds = time.perf_counter() - begin
-    errors = []
+    errors: list[float] = []
     for trial in range(trials):
         member = jax.tree.map(lambda leaf, i=trial: leaf[i], selection.models)
         fitted = jsvm.fit(member, x, y, throw=False)
@@ -162,7 +165,8 @@ def table(store: Store) -> str:
     for name in SETS:
         for criterion in CRITERIA:
             mean, deviation, best, seconds = PAPER[name][criterion]
-            cells, costs = [], []
+            cells: list[str] = []
+            costs: list[str] = []
             for method in METHODS:
                 record = store.records.get(f"{name}/{criterion}/{method}")
                 if record is None:
@@ -185,8 +189,8 @@ def table(store: Store) -> str:
     return "\n".join(lines + times)
 
 
-def main(arguments=None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
     parser.add_argument("--criteria", nargs="+", default=CRITERIA, choices=CRITERIA)
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)

@@ -24,16 +24,16 @@ The search starts at the lengthscale `sqrt(d)`, amplitude 1, offset 0.1 and C = 
 spherical solution, and has the bounds of `cawley_talbot_table2.py`. All partitions of a set run before the
 next set, so that each method compiles once for each set. Each record is saved in
 `results/gp_classifiers.json` as it is computed; run the script again to resume. Seconds are processor time.
-Needs the benchmark data (see the README on `JAXSVM_DATA`) and scipy.
+Needs the benchmark data (see `docs/files.md`) and scipy.
 """
 
 import argparse
 import itertools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # several threads would only wait for each other
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -72,22 +72,22 @@ class Method(NamedTuple):
     Without a criterion the evidence is ascended and the posterior sampled.
     """
 
-    loss: Callable
+    loss: Callable[[float], losses.AbstractClassification]
     criterion: jsvm.criteria.AbstractCriterion | None
-    posterior: Callable | None
+    posterior: Callable[..., Any] | None
     frozen: tuple[str, ...] = ()
     offset: bool = True
     start: str | None = None  # ARD: the method whose solution it starts from
 
 
-def laplace_of_svm(model, x, y):
+def laplace_of_svm(model: jsvm.KernelMachine, x: jax.Array, y: jax.Array) -> jsvm.LaplacePosterior:
     return jsvm.laplace(jsvm.fit(model, x, y, tolerance=1e-6), criteria.LaplaceEvidence())
 
 
 PROBIT, LOGISTIC = ("loss.noise_variance",), ("loss.C",)  # the amplitude has the same effect
 # compared with 1e-10, the gradient changes by less than 1e-4, the value by less than 1e-12 (Twonorm, n = 200)
 EP = gp.ExpectationPropagation(tolerance=1e-6)
-METHODS = {
+SPHERICAL = {
     "SVM evidence": Method(losses.Hinge, criteria.LaplaceEvidence(smoothing=0.1), laplace_of_svm),
     "Evidence ascent": Method(losses.Hinge, None, None),
     "SVM span": Method(losses.SquaredHinge, criteria.Span(), None, LOGISTIC),
@@ -98,36 +98,42 @@ METHODS = {
     "EP-GPC RBF": Method(losses.Probit, EP, gp.expectation_propagation, PROBIT, False),
 }
 # with one lengthscale for each input
-METHODS |= {
-    "Mean field ARD": METHODS["Mean field"]._replace(start="Mean field"),
-    "Laplace ARD": METHODS["Laplace"]._replace(start="Laplace"),
-    "EP-GPC ARD": METHODS["EP-GPC RBF"]._replace(start="EP-GPC RBF"),
+METHODS = SPHERICAL | {
+    f"{label.removesuffix(' RBF')} ARD": SPHERICAL[label]._replace(start=label)
+    for label in ("Mean field", "Laplace", "EP-GPC RBF")
 }
 SQUARES = {"RBF": "LS-SVM", "RBF-BR": "LS-SVM BR", "ARD": "LS-SVM ARD", "ARD-BR": "LS-SVM ARD BR"}
 
 
-def machine(method: Method, inputs: int, spherical: dict | None):
+def machine(method: Method, inputs: int, spherical: dict[str, Any] | None) -> jsvm.KernelMachine:
     """The start of the search; with ARD, `spherical` is the record of the spherical solution."""
-    values = {} if spherical is None else spherical["parameters"]
+    values: dict[str, Any] = {} if spherical is None else spherical["parameters"]
     part = "kernel.left" if method.offset else "kernel"
-    lengthscale = values.get(f"{part}.lengthscale", np.sqrt(inputs))
+    lengthscale = values.get(f"{part}.lengthscale", inputs**0.5)
     if method.start:
         lengthscale = jnp.full(inputs, lengthscale)
-    kernel = kernels.RBF(lengthscale, values.get(f"{part}.variance", 1.0))
+    kernel: kernels.AbstractKernel = kernels.RBF(lengthscale, values.get(f"{part}.variance", 1.0))
     if method.offset:
         kernel = kernel + kernels.Constant(values.get("kernel.right.variance", 0.1))
     model = jsvm.KernelMachine(kernel, method.loss(1.0))
     return jsvm.freeze(model, *method.frozen) if method.frozen else model
 
 
-def select(method: Method, model, x, y, options: dict):
+def select(
+    method: Method,
+    criterion: criteria.AbstractCriterion,
+    model: jsvm.KernelMachine,
+    x: jax.Array,
+    y: jax.Array,
+    options: dict[str, Any],
+) -> tuple[jsvm.KernelMachine, Any, dict[str, Any]]:
     """Select a model by a criterion; return it, its classifier and a record of the search."""
     stop = (jsvm.stopping.SmallGradient(1e-5), jsvm.stopping.SmallChange(patience=5))
-    selection = jsvm.select(
-        model, x, y, method.criterion, optimizer=OPTIMIZER, stop=stop, **options
-    )
-    of_fit = method.posterior is None
-    fitted = selection.fit(tolerance=1e-6) if of_fit else method.posterior(selection.model, x, y)
+    selection = jsvm.select(model, x, y, criterion, optimizer=OPTIMIZER, stop=stop, **options)
+    if method.posterior is None:
+        fitted = selection.fit(tolerance=1e-6)
+    else:
+        fitted = method.posterior(selection.model, x, y)
     facts = {
         "criterion": float(f"{float(selection.value):.6g}"),
         "steps": int(selection.history.steps[0]),
@@ -136,7 +142,9 @@ def select(method: Method, model, x, y, options: dict):
     return selection.model, fitted, facts
 
 
-def ascend(model, x, y, options: dict, seed: int):
+def ascend(
+    model: jsvm.KernelMachine, x: jax.Array, y: jax.Array, options: dict[str, Any], seed: int
+) -> tuple[jsvm.KernelMachine, Any, dict[str, Any]]:
     """Select a model by ascending the evidence; its classifier consists of draws from the posterior."""
     ascent_key, sample_key = jax.random.split(jax.random.key(seed))
     landmarks = min(200, len(y))
@@ -153,24 +161,30 @@ def ascend(model, x, y, options: dict, seed: int):
     return ascent.model, fitted, facts
 
 
-def run(data, method: Method, spherical: dict | None, max_steps: int, seed: int = 0) -> dict:
+def run(
+    data: Sequence[Any],
+    method: Method,
+    spherical: dict[str, Any] | None,
+    max_steps: int,
+    seed: int = 0,
+) -> dict[str, Any]:
     """Test scores of one method on one split, with its parameters, steps and seconds."""
     x, y, x_test, y_test = data
     model = machine(method, x.shape[1], spherical)
     free = [n for n in jsvm.parameters(model) if n not in jsvm.frozen(model)]
     bounds = {n: BOUNDS[n.split(".")[-1]] for n in free}
-    options = {"bounds": bounds, "max_steps": max_steps}
+    options: dict[str, Any] = {"bounds": bounds, "max_steps": max_steps}
     begin = time.process_time()
     if method.criterion is None:
         model, fitted, facts = ascend(model, x, y, options, seed)
     else:
-        model, fitted, facts = select(method, model, x, y, options)
+        model, fitted, facts = select(method, method.criterion, model, x, y, options)
     wrong = np.asarray(fitted.predict(x_test) != y_test)
     probability = None
     if method.criterion is None or method.posterior is not None:
         probability = np.asarray(fitted.probability(x_test))
     values = {n: np.asarray(v) for n, v in jsvm.parameters(model).items() if n in free}
-    record = {
+    record: dict[str, Any] = {
         "error": round(100 * float(wrong.mean()), 4),
         "parameters": {n: np.vectorize(lambda v: float(f"{v:.4g}"))(v).tolist() for n, v in values.items()},
         **facts,
@@ -181,12 +195,19 @@ def run(data, method: Method, spherical: dict | None, max_steps: int, seed: int 
     return record
 
 
-def few(data):
+def few(data: Sequence[Any]) -> tuple[Any, ...]:
     """A small part of the data: 60 examples, two inputs."""
     return tuple(part[:60, :2] if part.ndim == 2 else part[:60] for part in data)
 
 
-def run_all(store: Store, sets, labels, partitions: range, max_steps: int, quick: bool) -> None:
+def run_all(
+    store: Store,
+    sets: Sequence[str],
+    labels: Sequence[str],
+    partitions: range,
+    max_steps: int,
+    quick: bool,
+) -> None:
     """Compute the missing records, set by set, including the spherical solutions that ARD starts from."""
     starts = {METHODS[label].start for label in labels}
     ordered = [label for label in METHODS if label in labels or label in starts]
@@ -198,17 +219,17 @@ def run_all(store: Store, sets, labels, partitions: range, max_steps: int, quick
             method = METHODS[label]
             start = f"{name}/{method.start}/{partition:02d}"
             spherical = store.records[start] if method.start else None
-            data = jsvm.datasets.load(name, split=partition)
-            data = few(data) if quick else data
+            whole = jsvm.datasets.load(name, split=partition)
+            data = few(whole) if quick else whole
             record = store.compute(key, lambda: run(data, method, spherical, max_steps, partition))
             print(f"{key:32s} {record['error']:6.2f} %  {record['seconds']:7.2f} s", flush=True)
         # compiled programs serve one set only, and the memory maps of a process are limited
         jax.clear_caches()
 
 
-def collect(store: Store) -> dict[str, dict[str, dict[int, dict]]]:
+def collect(store: Store) -> dict[str, dict[str, dict[int, dict[str, Any]]]]:
     """Records by set, method and partition, including those of least-squares machines."""
-    records: dict = {}
+    records: dict[str, Any] = {}
     for key, record in store.records.items():
         name, label, partition = key.split("/")
         records.setdefault(name, {}).setdefault(label, {})[int(partition)] = record
@@ -219,7 +240,7 @@ def collect(store: Store) -> dict[str, dict[str, dict[int, dict]]]:
     return records
 
 
-def show_paper(records) -> None:
+def show_paper(records: dict[str, Any]) -> None:
     """Print EP-GPC beside the paper's results, and its difference from LS-SVM on the same partitions.
 
     With few partitions the difference depends less on how hard they are.
@@ -230,7 +251,8 @@ def show_paper(records) -> None:
     print(f"| set | {' | '.join(heads)} | seconds |")
     print("|---|" + "---|---|---|---|---|" * len(columns) + "---|")
     for name, papers in PAPER.items():
-        cells, seconds = [], []
+        cells: list[str] = []
+        seconds: list[str] = []
         for (label, (other, column)), (mean, spread) in zip(columns.items(), papers, strict=True):
             rows = records.get(name, {}).get(label, {})
             difference = mean - SQUARES_PAPER[name][column][0]
@@ -247,17 +269,17 @@ def show_paper(records) -> None:
         print(f"| {name} | {' | '.join(cells)} | {', '.join(seconds)} |")
 
 
-def complete(records, labels) -> list[str]:
+def complete(records: dict[str, Any], labels: Iterable[str]) -> list[str]:
     """Methods run on nearly all sets; a method just begun would shorten the tables."""
     counts = {m: sum(m in methods for methods in records.values()) for m in labels}
     left = {m: count for m, count in counts.items() if count < 0.75 * max(counts.values())}
     if left:
         few_sets = ", ".join(f"{m} ({count})" for m, count in left.items())
         print(f"\nNot in the tables below, because they have been run on few sets: {few_sets}.")
-    return [m for m in labels if m not in left]
+    return [m for m in counts if m not in left]
 
 
-def show_all(records, methods, figure: Path | None) -> None:
+def show_all(records: dict[str, Any], methods: Sequence[str] | None, figure: Path | None) -> None:
     """Print the methods on the partitions that all of them have, and their comparison."""
     squares = list(SQUARES.values())
     labels = [*squares, *(complete(records, METHODS) if methods is None else methods)]
@@ -267,9 +289,9 @@ def show_all(records, methods, figure: Path | None) -> None:
         print("\nNo set has been computed by all methods.")
         return
 
-    def of(score, partitions):
+    def of(score: str, partitions: dict[str, list[int]] | None) -> gp_ranks.Scores:
         """Scores by method, set and partition, of all or of the given partitions."""
-        scores = {}
+        scores: dict[str, dict[str, dict[int, float]]] = {}
         for m in labels:
             rows = {n: records[n][m] for n in PAPER if m in records.get(n, {})}
             kept = {
@@ -302,8 +324,8 @@ def show_all(records, methods, figure: Path | None) -> None:
         print(f"figure in {figure}")
 
 
-def main(arguments=None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sets", nargs="+", default=SMALL_FIRST, choices=SMALL_FIRST)
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), help="default: all")
     parser.add_argument("--partitions", type=int, default=5, help="how many partitions")

@@ -1,47 +1,49 @@
 """Compare classifiers over several data sets: mean ranks, signed ranks, z statistics, and a plot.
 
-[CT07, sec. 3]; Demsar, "Statistical comparisons of classifiers over multiple data sets". Scores are
-`{method: {set: {partition: score}}}`; smaller is better.
+[CT07, sec. 3]; Demsar, "Statistical comparisons of classifiers over multiple data sets". Smaller scores are
+better.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata, studentized_range, wilcoxon
+from scipy import stats
 
+Scores = Mapping[str, Mapping[str, Mapping[int, float]]]  # by method, set and partition
 ENOUGH = 5  # partitions; with fewer the standard error is itself uncertain
 
 
-def mean_and_error(values) -> tuple[float, float]:
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     """The mean and its standard error, NaN for a single value."""
-    values = np.asarray(values, float)
-    spread = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-    return float(values.mean()), float(spread)
+    spread = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+    return float(np.mean(values)), float(spread)
 
 
-def cell(values, digits: int) -> str:
+def cell(values: Sequence[float], digits: int) -> str:
     """A mean and its standard error; a dash for the error of fewer than five values."""
     mean, spread = mean_and_error(values)
     return f"{mean:.{digits}f} ± " + ("-" if len(values) < ENOUGH else f"{spread:.{digits}f}")
 
 
-def shared(*rows) -> list[int]:
+def shared(*rows: Iterable[int]) -> list[int]:
     """The partitions that occur in all rows, in order."""
     return sorted(set.intersection(*(set(row) for row in rows)))
 
 
-def means(scores, sets) -> np.ndarray:
+def means(scores: Scores, sets: Sequence[str]) -> np.ndarray:
     """Mean scores, one row for each method and one column for each set."""
     return np.array([[np.mean(list(scores[m][n].values())) for n in sets] for m in scores])
 
 
-def mean_ranks(scores, sets) -> dict[str, float]:
+def mean_ranks(scores: Scores, sets: Sequence[str]) -> dict[str, float]:
     """The rank of each method among all, averaged over the sets; ties share their ranks."""
-    ranks = rankdata(means(scores, sets), axis=0)
+    ranks = stats.rankdata(means(scores, sets), axis=0)
     return {m: float(r) for m, r in zip(scores, ranks.mean(axis=1), strict=True)}
 
 
-def z_statistic(first, second) -> float:
+def z_statistic(first: Sequence[float], second: Sequence[float]) -> float:
     """The difference of the means in combined standard errors, positive if the first is better."""
     (x, e_x), (y, e_y) = mean_and_error(first), mean_and_error(second)
     return (y - x) / np.hypot(e_x, e_y) if np.hypot(e_x, e_y) > 0 else 0.0
@@ -49,11 +51,11 @@ def z_statistic(first, second) -> float:
 
 def critical_difference(methods: int, sets: int) -> float:
     """Nemenyi's critical difference of two mean ranks at the 95 % level."""
-    quantile = studentized_range.ppf(0.95, methods, np.inf) / np.sqrt(2)
+    quantile = stats.studentized_range.ppf(0.95, methods, np.inf) / np.sqrt(2)
     return float(quantile * np.sqrt(methods * (methods + 1) / (6 * sets)))
 
 
-def table(scores, sets, digits: int) -> str:
+def table(scores: Scores, sets: Sequence[str], digits: int) -> str:
     """Means and standard errors of each method on each set, their mean, and the mean rank."""
     lines = [
         "| set | partitions | " + " | ".join(scores) + " |",
@@ -70,7 +72,7 @@ def table(scores, sets, digits: int) -> str:
     return "\n".join(lines)
 
 
-def comparisons(scores) -> str:
+def comparisons(scores: Scores) -> str:
     """For each pair: on how many sets one is better or worse by z > 1.64, and p of the signed ranks.
 
     On the partitions that both have. Sets with less than five of them have no z; a dash if no set has one.
@@ -84,8 +86,10 @@ def comparisons(scores) -> str:
     return "\n".join(lines)
 
 
-def _compare(first, second) -> str:
-    pairs = []
+def _compare(
+    first: Mapping[str, Mapping[int, float]], second: Mapping[str, Mapping[int, float]]
+) -> str:
+    pairs: list[list[list[float]]] = []
     for name in first:
         partitions = shared(first[name], second.get(name, {}))
         pairs.append(
@@ -95,7 +99,8 @@ def _compare(first, second) -> str:
     z = np.array([z_statistic(*pair) for pair in pairs if len(pair[0]) >= ENOUGH])
     counts = f"{np.sum(z > 1.64)} / {np.sum(z < -1.64)}" if len(z) else "-"
     difference = np.array([np.mean(one) - np.mean(other) for one, other in pairs])
-    p = wilcoxon(difference).pvalue if np.any(difference != 0) else 1.0
+    signed_ranks: Any = stats.wilcoxon  # its types lack the result
+    p = signed_ranks(difference).pvalue if np.any(difference != 0) else 1.0
     return f"{counts}, {p:.2f}"
 
 

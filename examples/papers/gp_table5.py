@@ -11,11 +11,12 @@ Each has one lengthscale and then, starting from there, one for each input (ARD)
 `gold_sollich_tables.py`, start and bounds as in `gp_classifiers.py`.
 
 Results are saved in `results/gp_table5.json` as they are computed; run the script again to resume. Crabs and
-Pima need the benchmark data (see the README on `JAXSVM_DATA`).
+Pima need the benchmark data (see `docs/files.md`).
 """
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 # several threads would only wait for each other
@@ -49,8 +50,8 @@ def show(store: Store) -> None:
             print(f"| {name} | {' | '.join([*PAPER[name], *cells])} |")
 
 
-def main(arguments=None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--max-steps", type=int, default=100)

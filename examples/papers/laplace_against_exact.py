@@ -20,7 +20,9 @@ import argparse
 import os
 import time
 import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 # several threads would only wait for each other
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -45,21 +47,24 @@ FACTORS = {
     "lengthscale": (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
     "variance": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0),
 }
+Rows = list[tuple[float, dict[str, Any]]]  # of a scan: a value and its record
 QUICK_FACTORS = {name: (0.25, 1.0, 4.0) for name in FACTORS}
 
 
-def load(name: str, examples: int):
+def load(name: str, examples: int) -> tuple[np.ndarray, np.ndarray]:
     """The first examples of a set, standardized."""
     if name == "twonorm":
         x, y = jsvm.datasets.twonorm(examples, key=jax.random.key(2003))
     else:
-        parts = jsvm.datasets.load(name)
+        parts = jsvm.datasets.load(name, split=0)
         x, y = parts.x_train[:examples], parts.y_train[:examples]
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     return (x - x.mean(axis=0)) / x.std(axis=0), y
 
 
-def machine(loss: str, inputs: int, C: float, lengthscale: float, variance: float):
+def machine(
+    loss: str, inputs: int, C: float, lengthscale: float, variance: float
+) -> jsvm.KernelMachine:
     """The lengthscale is in units of the square root of the number of inputs, a typical distance."""
     kernel = kernels.RBF(lengthscale * inputs**0.5, variance) + kernels.Constant(0.1)
     return jsvm.KernelMachine(kernel, LOSSES[loss](C))
@@ -71,10 +76,12 @@ APPROXIMATIONS = {
 }
 
 
-def compare(x, y, loss: str, values: dict, method: Thermodynamic) -> dict:
+def compare(
+    x: np.ndarray, y: np.ndarray, loss: str, values: dict[str, Any], method: Thermodynamic
+) -> dict[str, Any]:
     """The log evidence and all its approximations at one point."""
     model = machine(loss, x.shape[1], **values)
-    record = {}
+    record: dict[str, Any] = {}
     for name, criterion in APPROXIMATIONS[loss].items():
         # Kwok's curvatures can be negative; then the approximation may not exist
         value = -float(criterion(model, x, y, throw=False))
@@ -91,20 +98,22 @@ def compare(x, y, loss: str, values: dict, method: Thermodynamic) -> dict:
     }
 
 
-def points(factors: dict):
+def points(factors: dict[str, tuple[float, ...]]) -> Iterator[tuple[str, dict[str, float]]]:
     """All points of the three scans: the name of the scanned parameter, and all values."""
     for name, multiples in factors.items():
         for factor in multiples:
             yield name, MIDDLE | {name: round(MIDDLE[name] * factor, 6)}
 
 
-def label(data: str, examples: int, loss: str, values: dict) -> str:
+def label(data: str, examples: int, loss: str, values: dict[str, Any]) -> str:
     return f"{data}/{examples}/{loss}/" + "/".join(f"{name}={v:g}" for name, v in values.items())
 
 
-def scan(store: Store, data: str, examples: int, loss: str, name: str, factors: dict):
+def scan(
+    store: Store, data: str, examples: int, loss: str, name: str, factors: dict[str, Any]
+) -> Rows:
     """The saved records of one scan, each with the value of its parameter, in order."""
-    rows = []
+    rows: Rows = []
     for moved, values in points(factors):
         record = store.records.get(label(data, examples, loss, values))
         if moved == name and record is not None:
@@ -112,7 +121,7 @@ def scan(store: Store, data: str, examples: int, loss: str, name: str, factors: 
     return rows
 
 
-def table(store: Store, data: str, examples: int, factors: dict) -> str:
+def table(store: Store, data: str, examples: int, factors: dict[str, Any]) -> str:
     lines = [
         f"{data}, {examples} examples: ln Q(Y|X) in nats, and how far each approximation is above it."
     ]
@@ -139,13 +148,13 @@ def table(store: Store, data: str, examples: int, factors: dict) -> str:
     return "\n".join(lines)
 
 
-def _difference(record: dict, column: str) -> str:
+def _difference(record: dict[str, Any], column: str) -> str:
     return "-" if record[column] is None else f"{record[column] - record['exact']:+.1f}"
 
 
-def verdict(rows, name: str, other: str) -> str:
+def verdict(rows: Rows, name: str, other: str) -> str:
     """The optimum of each, and the largest error of the approximations."""
-    words = []
+    words: list[str] = []
     for column in ("exact", "Laplace", other):
         there = [(value, record) for value, record in rows if record[column] is not None]
         best = max(there, key=lambda row: row[1][column])[0]
@@ -159,7 +168,7 @@ def verdict(rows, name: str, other: str) -> str:
     return f"Best {name}: " + "; ".join(words) + "."
 
 
-def draw(store: Store, data: str, examples: int, factors: dict, path: Path) -> None:
+def draw(store: Store, data: str, examples: int, factors: dict[str, Any], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -187,8 +196,8 @@ def draw(store: Store, data: str, examples: int, factors: dict, path: Path) -> N
     print(f"figure in {path}")
 
 
-def main(arguments=None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", default="twonorm", choices=DATA)
     parser.add_argument("--examples", type=int, default=100)
     parser.add_argument("--output", type=Path, default=RESULTS)

@@ -17,7 +17,9 @@ import itertools
 import math
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 # several threads would only wait for each other
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -40,7 +42,7 @@ PENALTIES = (0.1, 1.0, 10.0, 100.0)
 LENGTHSCALES = (0.5, 1.0, 2.0)  # in units of the square root of the number of inputs
 
 
-def load(name: str, examples: int, draw: int):
+def load(name: str, examples: int, draw: int) -> tuple[np.ndarray, np.ndarray, int]:
     """A standardized sample of a set: inputs, labels, and the number of inputs before padding."""
     key = jax.random.fold_in(jax.random.key(1999), draw)
     if name == "noisy_xor":
@@ -52,9 +54,11 @@ def load(name: str, examples: int, draw: int):
     return np.pad(standard, ((0, 0), (0, INPUTS - x.shape[1]))), y, x.shape[1]
 
 
-def compare(loss: str, offset: str, name: str, examples: int, draws: int, penalties) -> dict:
+def compare(
+    loss: str, offset: str, name: str, examples: int, draws: int, penalties: Sequence[float]
+) -> dict[str, Any]:
     """The errors that each method counts, one entry for each problem."""
-    counts = {"C": [], "exact": [], "response": []}
+    counts: dict[str, list[float]] = {"C": [], "exact": [], "response": []}
     criteria = {"exact": LeaveOneOut(), "response": LinearResponse()}
     begin = time.perf_counter()
     for draw, scale, penalty in itertools.product(range(draws), LENGTHSCALES, penalties):
@@ -68,7 +72,9 @@ def compare(loss: str, offset: str, name: str, examples: int, draws: int, penalt
     return counts | {"seconds": round(time.perf_counter() - begin, 1)}
 
 
-def line(title: str, records: list[dict], examples: int, penalty: float | None = None) -> str:
+def line(
+    title: str, records: list[dict[str, Any]], examples: int, penalty: float | None = None
+) -> str:
     exact, response, penalties = (
         np.concatenate([record[column] for record in records])
         for column in ("exact", "response", "C")
@@ -101,8 +107,8 @@ def table(store: Store, examples: int) -> str:
     return "\n".join(lines)
 
 
-def main(arguments=None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--examples", type=int, default=80)
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--output", type=Path, default=RESULTS)

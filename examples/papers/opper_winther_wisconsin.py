@@ -20,7 +20,7 @@ estimates against retraining without each example, on the first training set and
 Table 8.2; `scan`, the estimates over hyperparameters, as in the paper's selection; and `sigma`.
 
 Results are saved in `results/opper_winther_wisconsin.json` as they are computed; run the script again to
-resume. Needs the benchmark data (see the README on `JAXSVM_DATA`).
+resume. Needs the benchmark data (see `docs/files.md`).
 """
 
 import argparse
@@ -28,13 +28,16 @@ import dataclasses
 import os
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 # several threads would only wait for each other
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.append(str(Path(__file__).parents[1]))  # for the Adatron
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from adatron import adatron
 from store import Store
@@ -46,7 +49,7 @@ from jaxsvm.gram import DenseGram
 RESULTS = Path(__file__).parent / "results" / "opper_winther_wisconsin.json"
 PARTS = ("folds", "exact", "times", "scan", "sigma")
 SIGMA2, NOISE = 0.15 * 9, 1.3
-PAPER_TOLERANCE = np.sqrt(1e-5)  # of the change of alpha
+PAPER_TOLERANCE = 1e-5**0.5  # of the change of alpha
 METHODS = ("SVM", "mean field")
 # errors and leave-one-out estimates over the folds; exact and estimated on one of them
 PAPER = {
@@ -55,7 +58,7 @@ PAPER = {
 }
 
 
-def load(examples: int | None):
+def load(examples: int | None) -> tuple[np.ndarray, np.ndarray]:
     """All examples, standardized, in a random order (seed 0); a fold is every tenth example."""
     x, y = (np.asarray(part) for part in jsvm.datasets.load("wbc_original"))
     x = (x - x.mean(axis=0)) / x.std(axis=0)
@@ -63,8 +66,10 @@ def load(examples: int | None):
     return x[order], y[order]
 
 
-def machine(method: str, sigma2: float = SIGMA2, noise: float = NOISE, flips: float = 0.0):
-    kernel = kernels.RBF(np.sqrt(sigma2))
+def machine(
+    method: str, sigma2: float = SIGMA2, noise: float = NOISE, flips: float = 0.0
+) -> jsvm.KernelMachine:
+    kernel = kernels.RBF(sigma2**0.5)
     if method == "SVM":
         return jsvm.KernelMachine(kernel, losses.SquaredHinge(1 / noise))
     loss = losses.FlipNoise(flips, noise) if flips else losses.Probit(noise)
@@ -74,12 +79,18 @@ def machine(method: str, sigma2: float = SIGMA2, noise: float = NOISE, flips: fl
 CRITERIA = {"SVM": criteria.LinearResponse(), "mean field": gp.NaiveMeanField()}
 
 
-def estimate(method, x, y, **settings) -> int:
+def estimate(method: str, x: np.ndarray, y: np.ndarray, **settings: float) -> int:
     """The number of leave-one-out errors, estimated by linear response."""
     return round(float(CRITERIA[method](machine(method, **settings), x, y)) * len(y))
 
 
-def train(method, x, y, weights=None, init=None):
+def train(
+    method: str,
+    x: np.ndarray,
+    y: np.ndarray,
+    weights: np.ndarray | None = None,
+    init: gp.ClassifierPosterior | None = None,
+) -> tuple[Any, jax.Array]:
     """A fit or a mean field posterior, and its leave-one-out prediction for each example."""
     if method == "SVM":
         fitted = jsvm.fit(machine(method), x, y, weights=weights)
@@ -88,9 +99,9 @@ def train(method, x, y, weights=None, init=None):
     return fitted, fitted.left_out.mean
 
 
-def run_fold(x, y, fold: int, folds: int) -> dict:
+def run_fold(x: np.ndarray, y: np.ndarray, fold: int, folds: int) -> dict[str, Any]:
     test = np.arange(len(y)) % folds == fold
-    record = {"test": int(test.sum())}
+    record: dict[str, Any] = {"test": int(test.sum())}
     for method in METHODS:
         fitted, left_out = train(method, x[~test], y[~test])
         wrong = np.asarray(fitted.predict(x[test])) != y[test]
@@ -99,9 +110,9 @@ def run_fold(x, y, fold: int, folds: int) -> dict:
     return record
 
 
-def run_exact(x, y) -> dict:
+def run_exact(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     """Compare the estimates with retraining without each example."""
-    record: dict = {"examples": len(y)}
+    record: dict[str, Any] = {"examples": len(y)}
     for method in METHODS:
         begin = time.perf_counter()
         whole, left_out = train(method, x, y)
@@ -123,9 +134,9 @@ def run_exact(x, y) -> dict:
     return record
 
 
-def best_time(function, repeats: int = 3) -> float:
+def best_time(function: Callable[[], Any], repeats: int = 3) -> float:
     jax.block_until_ready(function())
-    times = []
+    times: list[float] = []
     for _ in range(repeats):
         begin = time.perf_counter()
         jax.block_until_ready(function())
@@ -133,7 +144,7 @@ def best_time(function, repeats: int = 3) -> float:
     return min(times)
 
 
-def run_times(x, y) -> dict:
+def run_times(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     """Rounds and seconds of the paper's iterations, at its precision, and of the library's methods.
 
     "With leave-one-out" adds the linear response of the solution at that precision.
@@ -147,7 +158,7 @@ def run_times(x, y) -> dict:
     fit = jsvm.fit(svm, x, y)
     rough = as_fit(fit, trained.alpha, gram.dense())
     response = jax.jit(criteria.linear_response)
-    record: dict = {
+    record: dict[str, Any] = {
         "Adatron": {
             "rounds": len(trained.residuals) - 1,
             "seconds": seconds,
@@ -163,17 +174,20 @@ def run_times(x, y) -> dict:
         },
     }
     whole = gp.mean_field(field, x, y)
-    adaptive = {"method": "adaptive", "tolerance": PAPER_TOLERANCE / float(np.max(whole.alpha))}
+    adaptive: dict[str, Any] = {
+        "method": "adaptive",
+        "tolerance": PAPER_TOLERANCE / float(np.max(whole.alpha)),
+    }
     for name, options in (("adaptive", adaptive), ("newton", {})):
         posterior = gp.mean_field(field, x, y, **options)
 
         @jax.jit
-        def solve(x, y, options=options):
+        def solve(x: np.ndarray, y: np.ndarray, options: dict[str, Any] = options):
             # jit leaves out whatever is not returned
             return gp.mean_field(field, x, y, throw=False, **options).dual
 
         @jax.jit
-        def leave_out(x, y, options=options):
+        def leave_out(x: np.ndarray, y: np.ndarray, options: dict[str, Any] = options):
             return gp.mean_field(field, x, y, throw=False, **options).left_out.mean
 
         record[name] = {
@@ -185,16 +199,16 @@ def run_times(x, y) -> dict:
     return record
 
 
-def as_fit(fit: jsvm.Fit, alpha, gram) -> jsvm.Fit:
+def as_fit(fit: jsvm.Fit, alpha: np.ndarray, gram: jax.Array) -> jsvm.Fit:
     """The fit with its solution replaced by that of the Adatron."""
     dual = alpha * np.asarray(fit.y)
     group = np.where(alpha > 0, 1, 0).astype(fit.group.dtype)
     return dataclasses.replace(fit, dual=dual, latent=np.asarray(gram) @ dual, group=group)
 
 
-def run_scan(x, y) -> dict:
+def run_scan(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     """Estimated leave-one-out errors over a grid, on the first training set."""
-    grid: dict = {}
+    grid: dict[str, Any] = {}
     for sigma2 in (0.05 * 9, 0.15 * 9, 0.5 * 9, 1.5 * 9):
         for noise in (0.4, 1.3, 4.0):
             counts = [estimate(m, x, y, sigma2=sigma2, noise=noise) for m in METHODS]
@@ -203,21 +217,21 @@ def run_scan(x, y) -> dict:
     return grid
 
 
-def run_sigma(x, y) -> dict:
+def run_sigma(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     """Support vectors and mean field rounds for several readings of `sigma^2`."""
-    results: dict = {}
+    results: dict[str, Any] = {}
     readings = {"0.15 / N": 0.15 / 9, "0.15": 0.15, "0.15 N": SIGMA2, "N / 0.15": 9 / 0.15}
     for name, sigma2 in readings.items():
         support = jsvm.fit(machine("SVM", sigma2=sigma2), x, y).support
         field = machine("mean field", sigma2=sigma2)
         largest = float(np.max(gp.mean_field(field, x, y).alpha))
-        options = {"method": "adaptive", "tolerance": PAPER_TOLERANCE / largest}
+        options: dict[str, Any] = {"method": "adaptive", "tolerance": PAPER_TOLERANCE / largest}
         rounds = gp.mean_field(field, x, y, **options).iterations
         results[name] = {"support": int(support.sum()), "rounds": int(rounds)}
     return results
 
 
-def compute(store: Store, parts, examples: int | None, folds: int) -> None:
+def compute(store: Store, parts: Sequence[str], examples: int | None, folds: int) -> None:
     x, y = load(examples)
     first = np.arange(len(y)) % folds != 0
     if "folds" in parts:
@@ -309,11 +323,11 @@ def draw(path: Path) -> None:
     figure, (embedding, strengths, margins) = pyplot.subplots(
         1, 3, figsize=(13, 4), layout="constrained"
     )
-    z = np.linspace(-5, 3, 200)
+    z = jnp.linspace(-5, 3, 200)
     for flips in (0.0, 0.01, 0.1):
         loss = losses.FlipNoise(flips, 1.0) if flips else losses.Probit(1.0)
         embedding.plot(
-            z, -np.asarray(loss.derivative(np.ones_like(z), z)), label=f"flips {flips:g}"
+            z, -np.asarray(loss.derivative(jnp.ones_like(z), z)), label=f"flips {flips:g}"
         )
     embedding.set(xlabel="z", ylabel="embedding strength", title="Fig. 8.1", ylim=(0, 5))
     embedding.legend()
@@ -347,8 +361,8 @@ def draw(path: Path) -> None:
     print(f"figure in {path}")
 
 
-def main(arguments=None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--figure", type=Path, help="draw Figs. 8.1 and 8.2 into this file")

@@ -10,11 +10,13 @@
 The regression sets are those of [CKO04, sec. VII].
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxsvm.datasets import Dataset, Split, arrays
 
+Array = jax.Array | np.ndarray  # the library takes both
 _SEX_CODES = {"F": -1.0, "I": 0.0, "M": 1.0}
 
 
@@ -72,5 +74,5 @@ def _cut(x: np.ndarray, y: np.ndarray, row: int) -> Split:
     return Split(*map(_floats, (x[:row], y[:row], x[row:], y[row:])))
 
 
-def _floats(values):
+def _floats(values: np.ndarray) -> jax.Array:
     return jnp.asarray(values, dtype=float)

@@ -1,7 +1,9 @@
 """Results saved as they are computed, so that a long run can be interrupted and resumed."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from jaxsvm.persistence import write_whole
 
@@ -14,12 +16,12 @@ class Store:
 
     def __init__(self, path: Path | None, about: str):
         self.path = path
-        self.content = {"about": about, "records": {}}
+        self.content: dict[str, Any] = {"about": about, "records": {}}
         if self.path is not None and self.path.exists():
             self.content = json.loads(self.path.read_text())
-        self.records = self.content["records"]
+        self.records: dict[str, Any] = self.content["records"]
 
-    def compute(self, key: str, function) -> dict:
+    def compute(self, key: str, function: Callable[[], Any]) -> dict[str, Any]:
         """Return the saved record of a key, or compute it with `function()` and save it."""
         if key not in self.records:
             self.records[key] = function()

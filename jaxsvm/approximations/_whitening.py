@@ -1,5 +1,6 @@
 """Coordinates in which the prior is white: `theta = V b` with `b ~ N(0, I)`."""
 
+import abc
 from functools import partial
 
 import equinox as eqx
@@ -9,10 +10,45 @@ from jaxtyping import Array, Float, Int
 
 from ..kernels import AbstractKernel
 from ..linalg import eigh
+from ._basis import AbstractBasis, LandmarkBasis
 
 
-class Subspace(eqx.Module):
-    """The part of the kernel matrix that is kept: all of it, or its projection on the landmarks.
+class Whitening(eqx.Module):
+    """Latent values as `theta = V b`, where `b` has the prior `N(0, I)`, so that `V V' ~ K`.
+
+    `factor` is V; `basis` continues it to new points; `error` is the lost share of the prior's variance,
+    `1 - tr(V V') / tr(K)`.
+    """
+
+    factor: Float[Array, "n p"]
+    basis: AbstractBasis
+    error: Float[Array, ""]
+
+
+class AbstractSubspace(eqx.Module):
+    """The part of the kernel matrix that is kept, for any values of the hyperparameters."""
+
+    @abc.abstractmethod
+    def whiten(self, kernel: AbstractKernel, x: Float[Array, "n d"]) -> Whitening:
+        """White coordinates for a kernel on some points, differentiable with respect to both.
+
+        **Arguments:** `kernel`; `x`, the inputs of the examples.
+
+        **Returns:** a `Whitening`.
+        """
+
+
+class LandmarkSubspace(AbstractSubspace):
+    """The whole kernel matrix, or its projection on landmarks.
+
+    With `K_mm = U Lambda U'` of the landmarks and the `p` largest eigenvalues,
+    `V = K_nm U_p Lambda_p^(-1/2)` [GS05, eqs. 14-18] (eq. 17 there lacks the division by the eigenvalue).
+    With all examples as landmarks and full rank it is exact, and Hamiltonian dynamics in `b` are those of
+    [GS03, eqs. 21-23].
+
+    V has derivatives even if eigenvalues coincide: `V V'` is differentiable there, and V is rotated so that
+    it is differentiable too. Only if the last kept and the first dropped eigenvalue coincide is there no
+    derivative; their coupling is then left out.
 
     `landmarks` are indices of examples, or None for all of them in their order; `rank` is the number of
     white coordinates.
@@ -21,65 +57,32 @@ class Subspace(eqx.Module):
     landmarks: Int[Array, " m"] | None
     rank: int = eqx.field(static=True)
 
-
-class Whitening(eqx.Module):
-    """Latent values as `theta = V b`, where `b` has the prior `N(0, I)`, so that `V V' ~ K`.
-
-    With `K_mm = U Lambda U'` of the landmarks and the `p` largest eigenvalues,
-    `V = K_nm U_p Lambda_p^(-1/2)` [GS05, eqs. 14-18] (eq. 17 there lacks the division by the eigenvalue).
-    With all examples as landmarks and full rank it is exact, and Hamiltonian dynamics in `b` are those of
-    [GS03, eqs. 21-23].
-
-    `factor` is V; `points` are the inputs of the landmarks and `projection` is `U_p Lambda_p^(-1/2)`, so that
-    `k(x, points) @ projection` are the coordinates of a new point; `error` is the lost share of the prior's
-    variance, `1 - tr(V V') / tr(K)`.
-    """
-
-    factor: Float[Array, "n p"]
-    points: Float[Array, "m d"]
-    projection: Float[Array, "m p"]
-    error: Float[Array, ""]
-
-    def features(
-        self, kernel: AbstractKernel, x: Float[Array, "k d"]
-    ) -> tuple[Float[Array, "k p"], Float[Array, " k"]]:
-        """Rows `phi(x)` with `theta(x) = phi(x) b + residual`, and the variance of that residual.
-
-        **Arguments:** `kernel`, of the model; `x`, a matrix with one row for each point.
-
-        **Returns:** a matrix with one row for each point, and a vector.
-        """
-        rows = kernel.matrix(x, self.points, same=False) @ self.projection
-        residual = kernel.diagonal(x) - jnp.sum(rows**2, axis=1)
-        return rows, jnp.maximum(residual, 0.0)
-
-
-def whiten(kernel: AbstractKernel, x: Float[Array, "n d"], subspace: Subspace) -> Whitening:
-    """The whitening of a kernel on some points.
-
-    It is differentiable with respect to the kernel, even if eigenvalues coincide: `V V'` is differentiable
-    there, and V is rotated so that it is differentiable too. Only if the last kept and the first dropped
-    eigenvalue coincide is there no derivative; their coupling is then left out.
-
-    **Arguments:** `kernel`; `x`, the inputs; `subspace`, the landmarks and the rank.
-
-    **Returns:** a `Whitening`.
-    """
-    landmarks, rank = subspace.landmarks, subspace.rank
-    if landmarks is None:
-        points, among = x, kernel.matrix(x, x, same=True)
-        projection = _projection(among, rank)
-        factor = among @ projection
-    else:
-        points = x[landmarks]
-        among = kernel.matrix(points, points, same=True)
-        # a landmark is the same example as itself among all examples, which matters for white noise
-        between = kernel.matrix(x, points, same=False).at[landmarks].set(among)
-        projection = _projection(among, rank)
+    def whiten(self, kernel: AbstractKernel, x: Array) -> Whitening:
+        landmarks = self.landmarks
+        if landmarks is None:
+            points, among = x, kernel.matrix(x, x, same=True)
+            between = among
+        else:
+            points = x[landmarks]
+            among = kernel.matrix(points, points, same=True)
+            # a landmark is the same example as itself among all examples, which matters for white noise
+            between = kernel.matrix(x, points, same=False).at[landmarks].set(among)
+        projection = _projection(among, self.rank)
         factor = between @ projection
+        return Whitening(factor, LandmarkBasis(points, projection), lost_share(kernel, x, factor))
+
+
+def lost_share(
+    kernel: AbstractKernel, x: Float[Array, "n d"], factor: Float[Array, "n p"]
+) -> Float[Array, ""]:
+    """The share of the prior's variance that a low rank loses, `1 - tr(V V') / tr(K)`, without a derivative.
+
+    **Arguments:** `kernel`; `x`, the inputs of the examples; `factor`, V.
+
+    **Returns:** a number of at least zero.
+    """
     total = jnp.sum(kernel.diagonal(x))
-    error = jax.lax.stop_gradient(jnp.maximum(1 - jnp.sum(factor**2) / total, 0.0))
-    return Whitening(factor, points, projection, error)
+    return jax.lax.stop_gradient(jnp.maximum(1 - jnp.sum(factor**2) / total, 0.0))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))

@@ -59,8 +59,8 @@ class Column(NamedTuple):
             what = "an empty cell" if level == "" else quoted(level)
             rows_text = "1 row" if count == 1 else f"{count} rows"
             say(
-                f"column {self.name!r} has {what} in {rows_text}, but in no training row: it is treated as "
-                "none of the known values"
+                f"column {self.name!r} has {what} in {rows_text}, but in no training row: treated as none of "
+                "the known values"
             )
         return np.array([[float(cell == level) for level in self.levels] for cell in cleaned])
 

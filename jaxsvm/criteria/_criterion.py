@@ -14,7 +14,9 @@ from .._fit import Fit, as_data, fit_gram
 from .._machine import KernelMachine
 from .._parameters import join_frozen, unfreeze
 from .._results import RESULTS, raise_on_failure
-from ..gram import AbstractGram, exact_gram
+from ..approximations import EXACT, AbstractApproximation, Exact, Representation, represent
+from ..gram import AbstractGram
+from ..kernels import AbstractKernel
 from ..losses import AbstractLoss
 from ..runtime import jit
 from ..solvers import Start
@@ -23,13 +25,15 @@ from ..solvers import Start
 class Data(NamedTuple):
     """The examples of a search, and the values of the frozen hyperparameters.
 
-    `x`, `y` and `weights` are the inputs, labels or targets, and weights; `fixed` are the frozen values.
+    `x`, `y` and `weights` are the inputs, labels or targets, and weights; `fixed` are the frozen values;
+    `representation` is that of the kernel matrix.
     """
 
     x: Float[Array, "n d"]
     y: Float[Array, " n"]
     weights: Float[Array, " n"]
     fixed: tuple[Array, ...] = ()
+    representation: Representation = EXACT
 
     def complete(self, model: KernelMachine) -> KernelMachine:
         """The model with all hyperparameters free, the frozen ones at their values.
@@ -39,6 +43,15 @@ class Data(NamedTuple):
         **Returns:** a `KernelMachine`.
         """
         return join_frozen(model, self.fixed)
+
+    def gram(self, kernel: AbstractKernel) -> AbstractGram:
+        """The kernel matrix of the examples.
+
+        **Arguments:** `kernel`, of a model without frozen parameters.
+
+        **Returns:** the matrix, through the operations of `jaxsvm.gram.AbstractGram`.
+        """
+        return self.representation.matrix(kernel, self.x).gram
 
 
 class Observation(NamedTuple):
@@ -160,20 +173,13 @@ class AbstractCriterion(AbstractObjective):
     """
 
     @abc.abstractmethod
-    def evaluate(
-        self,
-        model: KernelMachine,
-        x: Float[Array, "n d"],
-        y: Float[Array, " n"],
-        weights: Float[Array, " n"],
-        memory: Any = None,
-    ) -> Evaluation:
+    def evaluate(self, model: KernelMachine, data: Data, memory: Any = None) -> Evaluation:
         """The criterion of arrays that have been checked.
 
         **Arguments:**
 
         - `model`: the kernel machine, without frozen parameters.
-        - `x`, `y`, `weights`: the data.
+        - `data`: the examples; `data.gram(model.kernel)` is their kernel matrix.
         - `memory`: of an earlier evaluation nearby, as a warm start, or None.
 
         **Returns:** an `Evaluation`: the value, a result code, and the memory for the next one.
@@ -188,20 +194,19 @@ class AbstractCriterion(AbstractObjective):
 
     def init(self, model: KernelMachine, data: Data, key: Any) -> Any:
         # a fit that starts from zeros is a cold start
-        arguments = (data.complete(model), data.x, data.y, data.weights)
-        shapes = jax.eval_shape(lambda: self.evaluate(*arguments, None).memory)
+        shapes = jax.eval_shape(lambda: self.evaluate(data.complete(model), data).memory)
         return jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
 
     def observe(self, model: KernelMachine, data: Data, memory: Any, key: Any) -> Observation:
         def value_of(model):
-            result = self.evaluate(data.complete(model), data.x, data.y, data.weights, memory)
+            result = self.evaluate(data.complete(model), data, memory)
             return result.value, result
 
         (value, result), gradient = jax.value_and_grad(value_of, has_aux=True)(model)
         return Observation(value, gradient, None, result.result, result.memory, {})
 
     def compare(self, model: KernelMachine, data: Data, key: Any) -> float:
-        return float(self.evaluate(data.complete(model), data.x, data.y, data.weights).value)
+        return float(self.evaluate(data.complete(model), data).value)
 
     def problems(
         self, model: KernelMachine, info: Mapping[str, np.ndarray], end: int
@@ -209,7 +214,14 @@ class AbstractCriterion(AbstractObjective):
         return ()
 
     def __call__(
-        self, model: KernelMachine, x: Any, y: Any, *, weights: Any = None, throw: bool = True
+        self,
+        model: KernelMachine,
+        x: Any,
+        y: Any,
+        *,
+        weights: Any = None,
+        approximation: AbstractApproximation = Exact(),  # noqa: B008, it is immutable
+        throw: bool = True,
     ) -> Float[Array, ""]:
         """The criterion of a model on the data; smaller is better.
 
@@ -218,12 +230,16 @@ class AbstractCriterion(AbstractObjective):
         - `model`: the kernel machine.
         - `x`, `y`: inputs, one row for each example, and labels -1/+1 or targets.
         - `weights`: one for each example, default one.
+        - `approximation`: how to represent the kernel matrix, as for `jaxsvm.fit`. A choice of landmarks
+          that depends on the hyperparameters has no derivative: for a gradient along a path, pass the same
+          `jaxsvm.approximations.represent(...)` everywhere.
         - `throw`: whether to raise if a fit fails; otherwise the value is NaN.
 
         **Returns:** a number, differentiable by `jax.grad` except where the class says otherwise.
         """
         x, y, weights = prepare(self, model, x, y, weights)
-        value, result, _ = _evaluate(self, unfreeze(model), x, y, weights)
+        data = Data(x, y, weights, representation=represent(approximation, model, x))
+        value, result, _ = _evaluate(self, unfreeze(model), data)
         if throw:
             return raise_on_failure(value, result)
         return jnp.where(is_usable(result), value, jnp.nan)
@@ -248,8 +264,8 @@ def prepare(
 
 
 @jit
-def _evaluate(criterion, model, x, y, weights) -> Evaluation:
-    return criterion.evaluate(model, x, y, weights)
+def _evaluate(criterion, model, data) -> Evaluation:
+    return criterion.evaluate(model, data)
 
 
 def is_usable(result: Int[Array, "..."]) -> Array:
@@ -275,11 +291,9 @@ class AbstractFitCriterion(AbstractCriterion):
         **Returns:** a number.
         """
 
-    def evaluate(
-        self, model: KernelMachine, x: Array, y: Array, weights: Array, memory: Any = None
-    ) -> Evaluation:
-        gram = exact_gram(model.kernel, x)
-        fitted = fit_gram(model, gram, x, y, weights, memory)
+    def evaluate(self, model: KernelMachine, data: Data, memory: Any = None) -> Evaluation:
+        gram = data.gram(model.kernel)
+        fitted = fit_gram(model, gram, data.x, data.y, data.weights, memory)
         return evaluation(self.score(gram, fitted), fitted.result, memory_of(fitted))
 
 

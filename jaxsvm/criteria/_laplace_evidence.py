@@ -28,10 +28,11 @@ class LaplaceEvidence(AbstractFitCriterion):
       the plain Laplace approximation, which jumps where the set of support vectors changes.
     - hinge with `hinge_steepness=c`: `C s''(z)` for all examples, with Kwok's smooth hinge
       `s(z) = (1 - z) / (1 + exp(-c (1 - z)))`, below eq. 16; for comparison.
-    - soft insensitive and Huber: `1 / compliance` on the quadratic pieces, [CKO04, eq. 37]; it jumps
-      where the set of examples on these pieces changes. As beta tends to zero the fit tends to that of the
-      epsilon-insensitive loss, but this approximation grows without bound, since ever narrower pieces
-      represent the posterior ever less. Compare only models with the same beta.
+    - soft insensitive and Huber: `1 / compliance` on the quadratic pieces, [CKO04, eq. 37], with the
+      gradients of eqs. 38-41. It jumps where the set of examples on these pieces changes. As beta tends to
+      zero the fit tends to that of the epsilon-insensitive loss, but this approximation grows without
+      bound, since ever narrower pieces represent the posterior ever less. Compare only models with the
+      same beta.
     - smooth losses: their second derivative. For `Quadratic` this is the exact marginal likelihood of
       Gaussian process regression.
 

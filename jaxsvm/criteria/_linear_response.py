@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from .._fit import Fit
 from .._machine import KernelMachine
 from .._results import RESULTS
-from ..gram import AbstractGram, exact_gram
+from ..gram import AbstractGram
 from ..losses import (
     AbstractPiecewise,
     LeastSquares,
@@ -23,6 +23,7 @@ from . import scores
 from ._criterion import (
     AbstractCriterion,
     AbstractFitCriterion,
+    Data,
     Evaluation,
     evaluation,
     mean,
@@ -142,8 +143,9 @@ class PRESS(AbstractCriterion):
 
     With `M = K + 1/C`, `P = M^-1 - M^-1 1 1' M^-1 / (1' M^-1 1)` (without the second term if the machine
     has no free offset) and `dual = P y`, leaving out example i gives the residual `dual_i / P_ii`.
-    [CT07, eqs. 7-12]; for derivatives see sec. 1.3.1, here with respect to all hyperparameters at once by one
-    matrix product. It is differentiable everywhere.
+    [CT07, eqs. 7-12]. It is differentiable everywhere. Its derivatives, in the paper's sec. 1.3.1 one by one,
+    follow for all hyperparameters from one matrix product, since `dP = -P dM P` (eq. 13): see
+    `solve_and_inverse_diagonal` in `jaxsvm/linalg/_inverse.py`.
 
     **Arguments:** none. The loss must be `LeastSquares` or `Quadratic`.
     """
@@ -152,10 +154,8 @@ class PRESS(AbstractCriterion):
         hint = "use `LeaveOneOut` or `CrossValidation` for other losses"
         require_loss(self, model, (LeastSquares, Quadratic), hint)
 
-    def evaluate(
-        self, model: KernelMachine, x: Array, y: Array, weights: Array, memory: Any = None
-    ) -> Evaluation:
-        gram = exact_gram(model.kernel, x)
+    def evaluate(self, model: KernelMachine, data: Data, memory: Any = None) -> Evaluation:
+        gram, y, weights = data.gram(model.kernel), data.y, data.weights
         residuals = press_residuals(gram, y, weights, model)
         value = jnp.sum(weights * residuals**2) / 2
         # a product checks all entries without an n x n array of booleans

@@ -11,11 +11,11 @@ from jaxtyping import Array, Bool, Float, Int
 from .._fit import fit_gram
 from .._machine import KernelMachine
 from .._results import RESULTS
-from ..gram import exact_gram
 from ..linalg import cholesky, one_by_one, solve_by_factor
 from ..losses import Hinge, SquaredHinge
 from ._criterion import (
     AbstractCriterion,
+    Data,
     Evaluation,
     evaluation,
     is_usable,
@@ -52,11 +52,9 @@ class RadiusMargin(AbstractCriterion):
         hint = "use `LinearResponse` or `CrossValidation` for other losses"
         require_loss(self, model, (Hinge, SquaredHinge), hint)
 
-    def evaluate(
-        self, model: KernelMachine, x: Array, y: Array, weights: Array, memory: Any = None
-    ) -> Evaluation:
-        gram = exact_gram(model.kernel, x)
-        fitted = fit_gram(model, gram, x, y, weights, memory)
+    def evaluate(self, model: KernelMachine, data: Data, memory: Any = None) -> Evaluation:
+        gram, weights = data.gram(model.kernel), data.weights
+        fitted = fit_gram(model, gram, data.x, data.y, weights, memory)
         loss, counts = model.loss, weights > 0
         compliance = 1 / loss.C if isinstance(loss, SquaredHinge) else 0.0
         heights = gram.diagonal() + compliance

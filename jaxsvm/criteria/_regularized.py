@@ -154,16 +154,14 @@ class Regularized(AbstractCriterion):
     ) -> tuple[str, ...]:
         return self.criterion.problems(model, info, end)
 
-    def evaluate(
-        self, model: KernelMachine, x: Array, y: Array, weights: Array, memory: Any = None
-    ) -> Evaluation:
+    def evaluate(self, model: KernelMachine, data: Data, memory: Any = None) -> Evaluation:
         if not isinstance(self.criterion, AbstractCriterion):
             raise TypeError(
                 f"{type(self.criterion).__name__} has a gradient but no value: pass it to `jaxsvm.select`, "
                 "or estimate the value with `jaxsvm.log_evidence`"
             )
-        inner = self.criterion.evaluate(model, x, y, weights, memory)
-        value, result = self._data_part(inner.value, inner.result, weights)
+        inner = self.criterion.evaluate(model, data, memory)
+        value, result = self._data_part(inner.value, inner.result, data.weights)
         return evaluation(value + self._penalty(self.values(model)), result, inner.memory)
 
     def _data_part(self, value, result, weights):

@@ -11,12 +11,12 @@ from jaxtyping import Array, Float, Int
 from .._fit import fit_gram
 from .._machine import KernelMachine
 from .._results import worst
-from ..gram import AbstractGram, exact_gram
+from ..gram import AbstractGram
 from ..runtime import is_traced
 from ..solvers import Problem, Start, attach_derivatives
 from ..validation import check_count
 from . import scores
-from ._criterion import AbstractCriterion, Evaluation, evaluation, mean, memory_of
+from ._criterion import AbstractCriterion, Data, Evaluation, evaluation, mean, memory_of
 
 
 class CrossValidation(AbstractCriterion):
@@ -95,10 +95,9 @@ class CrossValidation(AbstractCriterion):
                     "would train on one class: a class needs at least two examples, in different folds"
                 )
 
-    def evaluate(
-        self, model: KernelMachine, x: Array, y: Array, weights: Array, memory: Any = None
-    ) -> Evaluation:
-        gram = exact_gram(model.kernel, x)
+    def evaluate(self, model: KernelMachine, data: Data, memory: Any = None) -> Evaluation:
+        x, y, weights = data.x, data.y, data.weights
+        gram = data.gram(model.kernel)
         fold = self._fold(y, weights, model.loss.is_classifier)
         training = jnp.where(
             fold[None, :] == jnp.arange(self.folds)[:, None], 0.0, weights[None, :]
@@ -154,10 +153,9 @@ class LeaveOneOut(AbstractCriterion):
                     "`offset=False` and a `Constant` kernel, or remove the class"
                 )
 
-    def evaluate(
-        self, model: KernelMachine, x: Array, y: Array, weights: Array, memory: Any = None
-    ) -> Evaluation:
-        gram = exact_gram(model.kernel, x)
+    def evaluate(self, model: KernelMachine, data: Data, memory: Any = None) -> Evaluation:
+        x, y, weights = data.x, data.y, data.weights
+        gram = data.gram(model.kernel)
         fitted = fit_gram(model, gram, x, y, weights, memory)
         memory = memory_of(fitted)
         kept = ~jnp.eye(y.shape[0], dtype=bool)

@@ -5,11 +5,11 @@ from typing import Any, Literal, get_args
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._machine import KernelMachine
-from .._parameters import Frozen
-from ..approximations import AbstractApproximation, Exact, Subspace, Whitening, whiten
+from ..approximations import AbstractApproximation, AbstractSubspace, Exact, Whitening
+from ..fields import Frozen
 from ..kernels import AbstractKernel
 from ..linalg import eigh
 from ..runtime import filter_jit, jit, require_own_process
@@ -64,9 +64,10 @@ def evidence_gradient(
     """The gradient of the log evidence with respect to all hyperparameters that are not frozen, for any loss.
 
     For a parameter of the loss it is `n d ln kappa - <sum_i dL_i>` [GS03, eq. 18]. For a parameter of the
-    kernel it is `-1/2 <u' dK K^-1 theta>` with the slopes `u_i = dL/dtheta_i` (eq. 20). Brackets are
-    posterior averages. The chains average `<u b'>`; one reverse pass through the kernel then gives all its
-    derivatives. The gradient is in nats for the whole data set (the paper divides by n).
+    kernel it is `-1/2 <u' dK K^-1 theta>` with the slopes `u_i = dL/dtheta_i` [GS03, eq. 20], which loses
+    fewer digits than eq. 19. Brackets are posterior averages. The chains average `<u b'>`; one reverse pass
+    through the kernel then gives all its derivatives. The gradient is in nats for the whole data set (the
+    paper divides by n).
 
     **Arguments:**
 
@@ -125,7 +126,13 @@ def check_gradient(model: KernelMachine, chains: int) -> None:
 
 @filter_jit
 def _sampled_gradient(
-    setup: Setup, method: Method, chains: int, warmup: int, draws: int, route: Route, key
+    setup: Setup,
+    method: Method,
+    chains: int,
+    warmup: int,
+    draws: int,
+    route: Route,
+    key: PRNGKeyArray,
 ):
     """The gradient by each chain, the chains, their traces, and the share of variance that is lost."""
     whitening, target = setup.whiten()
@@ -201,9 +208,9 @@ def _pseudo_inverse(matrix):
     return (vectors * jnp.where(null, 0.0, 1 / jnp.where(null, 1.0, values))[None, :]) @ vectors.T
 
 
-def _by_fisher(kernel, x, subspace: Subspace, slope_b) -> AbstractKernel:
+def _by_fisher(kernel, x, subspace: AbstractSubspace, slope_b) -> AbstractKernel:
     """`-sum_ik dV_ik <u_i b_k>`."""
-    _, pull_back = jax.vjp(lambda kernel: whiten(kernel, x, subspace).factor, kernel)
+    _, pull_back = jax.vjp(lambda kernel: subspace.whiten(kernel, x).factor, kernel)
     return jax.lax.map(lambda part: pull_back(-part)[0], slope_b)
 
 

@@ -30,7 +30,7 @@ def log_evidence(
 
     Here `ln Q(y | f) = log_normalizer - L(y, f)` and `V V' = K`. The estimate is exact up to its standard
     error; `criteria.LaplaceEvidence` approximates minus the log evidence. For the `Quadratic` loss it is the
-    marginal likelihood of Gaussian process regression. [GS03, sec. 2.2] computes only its gradients.
+    marginal likelihood of Gaussian process regression. [GS03, eq. 14]; the paper computes only its gradients.
 
     **Arguments:**
 

@@ -13,7 +13,13 @@ from jaxtyping import Array, Float
 from .._machine import KernelMachine
 from .._parameters import unfreeze
 from .._results import RESULTS
-from ..approximations import AbstractApproximation, Nystrom, Subspace, require_approximation
+from ..approximations import (
+    AbstractApproximation,
+    AbstractSubspace,
+    Nystrom,
+    check_lost_variance,
+    require_approximation,
+)
 from ..criteria import AbstractObjective, Data, Observation, Traits
 from ..linalg import cholesky, solve_by_factor
 from ..sampling import (
@@ -25,7 +31,6 @@ from ..sampling import (
     Thresholds,
     check_sampler,
     check_wall,
-    check_whitening,
     draw,
     largest_rhat,
     start_chains,
@@ -60,8 +65,9 @@ class Sampled(AbstractObjective):
 
     **Arguments:**
 
-    - `approximation`: of the kernel matrix, `jaxsvm.Exact()` or `jaxsvm.Nystrom(...)`. By default Nystrom's
-      method of rank 20, as in the paper, or of full rank with fewer examples.
+    - `approximation`: of the kernel matrix, `jaxsvm.Exact()`, `jaxsvm.Nystrom(...)` or
+      `jaxsvm.RandomFourier(...)`. By default Nystrom's method of rank 20, as in the paper, or of full rank
+      with fewer examples.
     - `route`: of the gradient, as for `jaxsvm.evidence_gradient`; by default `"kernel"` for fewer than 1,000
       examples and `"fisher"`, whose time does not grow like their square, for more.
     - `method`: `jaxsvm.sampling.HMC(...)` or `NUTS(...)`.
@@ -87,7 +93,7 @@ class Sampled(AbstractObjective):
     warmup: int = eqx.field(static=True, default=20, kw_only=True)
     draws: int = eqx.field(static=True, default=80, kw_only=True)
     first_warmup: int = eqx.field(static=True, default=200, kw_only=True)
-    subspace: Subspace | None = eqx.field(default=None, kw_only=True)
+    subspace: AbstractSubspace | None = eqx.field(default=None, kw_only=True)
 
     def __check_init__(self) -> None:
         if self.approximation is not None:
@@ -193,7 +199,7 @@ class Sampled(AbstractObjective):
                 f"{self.draws} draws of each chain in a step are too few to judge it: raise `draws` to at "
                 f"least {limits.fewest_draws}"
             )
-        problems += check_whitening(float(steps["whitening_error"][end]))
+        problems += check_lost_variance(float(steps["whitening_error"][end]))
         return tuple(problems + check_wall(model.loss.has_wall))
 
     def _setup(self, model: KernelMachine, data: Data) -> Setup:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from ..approximations import check_lost_variance
 from ..runtime import Progress, filter_jit
 from ..sampling import (
     HMC,
@@ -16,7 +17,6 @@ from ..sampling import (
     Setup,
     Target,
     blackjax,
-    check_whitening,
     first_state,
     mean_curvature,
     scale,
@@ -138,7 +138,7 @@ def temper(setup: Setup, method: TemperedSMC, key, progress: bool | None) -> Log
 def _begin(setup: Setup, method: TemperedSMC, key) -> tuple[Target, Bool[Array, ""], Array]:
     """The posterior, whether draws from the prior have an infinite loss, and the share of variance lost."""
     whitening, target = setup.whiten()
-    b = jax.random.normal(key, (method.particles, setup.subspace.rank), setup.y.dtype)
+    b = jax.random.normal(key, (method.particles, target.factor.shape[1]), setup.y.dtype)
     wall = ~jnp.all(jnp.isfinite(_losses(target, b @ target.factor.T)))
     return target, wall, whitening.error
 
@@ -368,4 +368,4 @@ def _problems(method: TemperedSMC, d: TemperedDiagnostics, values, reached) -> l
             f"at some temperature only {least:.0%} of the trajectories were accepted: lower the sampler's "
             "step size, or raise `target_ess`"
         )
-    return problems + check_whitening(float(d.whitening_error))
+    return problems + check_lost_variance(float(d.whitening_error))

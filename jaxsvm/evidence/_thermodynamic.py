@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..approximations import check_lost_variance
 from ..runtime import Progress, filter_jit
 from ..sampling import (
     HMC,
@@ -17,7 +18,6 @@ from ..sampling import (
     Method,
     Setup,
     Target,
-    check_whitening,
     draw,
     first_log_step,
     mean_curvature,
@@ -76,8 +76,8 @@ class Thermodynamic:
         check_counts(self, temperatures=4, chains=2, warmup=0, draws=4)
         if self.temperatures % 2:
             raise ValueError(
-                f"`temperatures` must be even, but is {self.temperatures}: every second of them gives an "
-                "estimate of the error of the rule"
+                f"`temperatures` must be even, but is {self.temperatures}: the rule is compared "
+                "with itself at every second temperature, to estimate its error"
             )
         check_number("power", self.power, least=2)
         if not isinstance(self.sampler, HMC | NUTS):
@@ -284,4 +284,4 @@ def _problems(method: Thermodynamic, d: ThermodynamicDiagnostics, error: float) 
             f"the error of the integration rule, about {float(d.discretization_error):.2g} nats, is larger "
             f"than the standard error of {error:.2g}: raise `temperatures`"
         )
-    return problems + check_whitening(float(d.whitening_error))
+    return problems + check_lost_variance(float(d.whitening_error))

@@ -128,7 +128,7 @@ def cavity_variances(
     if definite:
         share = gram.inverse_diagonal(safe_root(precision), jnp.ones_like(precision))
     else:
-        share = jnp.where(strong, jnp.diag(gram.response(precision, False)) / divisor, 1.0)
+        share = jnp.where(strong, gram.response_diagonal(precision, False) / divisor, 1.0)
     variance = (1 / share - 1) / divisor
     weak = gram.diagonal() if marginal is None else marginal / (1 - marginal * precision)
     return jnp.where(strong, variance, weak)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from .._fit import as_data
 from .._machine import KernelMachine
 from .._parameters import unfreeze
-from ..criteria import AbstractCriterion, Evaluation, evaluation
+from ..criteria import AbstractCriterion, Data, Evaluation, evaluation
 from ..gram import AbstractGram, exact_gram
 from ..posteriors import LeaveOneOutPredictions
 from ..runtime import jit
@@ -47,10 +47,8 @@ class ExpectationPropagation(AbstractCriterion):
     def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         check_sites(model)
 
-    def evaluate(
-        self, model: KernelMachine, x: Array, y: Array, weights: Array, memory: Any = None
-    ) -> Evaluation:
-        gram = exact_gram(model.kernel, x)
+    def evaluate(self, model: KernelMachine, data: Data, memory: Any = None) -> Evaluation:
+        gram, y, weights = data.gram(model.kernel), data.y, data.weights
         limits = _limits(self.tolerance, _MAX_ITERATIONS, y.dtype)
         matching, sites, outcome = solve_sites(model, gram, y, weights, memory, limits)
         value = -_log_evidence(matching, sites)
@@ -139,8 +137,8 @@ def _start(init, y) -> Sites:
         return _no_sites(y)
     if not isinstance(init, ClassifierPosterior) or init.sites is None:
         raise TypeError(
-            "`init` must be an earlier posterior of `gp.expectation_propagation`, whose sites to start "
-            f"from, not a {type(init).__name__}"
+            "`init` must be an earlier posterior of `gp.expectation_propagation`, not a "
+            f"{type(init).__name__}"
             + (" without sites" if isinstance(init, ClassifierPosterior) else "")
         )
     if init.sites.shift.shape != y.shape:

@@ -10,7 +10,7 @@ from .._fit import Fit, as_data, fit
 from .._machine import KernelMachine
 from .._parameters import unfreeze
 from ..criteria import AbstractFitCriterion, LaplaceEvidence, evaluation
-from ..gram import AbstractGram, exact_gram
+from ..gram import AbstractGram
 from ..posteriors import (
     LaplacePosterior,
     LeaveOneOutPredictions,
@@ -58,7 +58,8 @@ def laplace(
     - `x`, `y`: inputs, one row for each example, and labels -1/+1.
     - `throw`: whether to raise if the mode is not found or is not a maximum; with `throw=False`, look at
       `result`.
-    - `options`: as for `jaxsvm.fit`: `weights`, `init`, `tolerance`, `max_iterations`.
+    - `options`: as for `jaxsvm.fit`: `weights`, `init`, `approximation`, `tolerance`,
+      `max_iterations`.
 
     **Returns:** a `LaplacePosterior` with `log_evidence` and `left_out`, differentiable under jit, grad and
     vmap.
@@ -117,7 +118,7 @@ class _Quality(NamedTuple):
 
 @jit
 def _quality(fit: Fit) -> _Quality:
-    gram = exact_gram(fit.model.kernel, fit.x)
+    gram = fit.gram()
     curvature, definite = _EVIDENCE.curvature(fit), fit.model.loss.is_convex
     _, variance = gram.posterior_marginals(jnp.zeros_like(fit.y), curvature, definite)
     score, result, _ = evaluation(_EVIDENCE.score(gram, fit), fit.result, None)

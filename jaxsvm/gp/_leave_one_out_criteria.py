@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, Int
 
 from .._fit import fit_gram
 from .._machine import KernelMachine
-from ..criteria import AbstractCriterion, Evaluation, evaluation, mean, memory_of, scores
-from ..gram import AbstractGram, exact_gram
+from ..criteria import AbstractCriterion, Data, Evaluation, evaluation, mean, memory_of, scores
+from ..gram import AbstractGram
 from ..posteriors import LeaveOneOutPredictions
 from ._expectation_propagation import check_sites, leave_out_of_sites, solve_sites
 from ._laplace_classifier import check_laplace, leave_out_of_fit
@@ -62,10 +62,9 @@ class AbstractLeaveOneOut(AbstractCriterion):
         **Returns:** the predictions, the result code of the solution, and the memory for the next evaluation.
         """
 
-    def evaluate(
-        self, model: KernelMachine, x: Array, y: Array, weights: Array, memory: Any = None
-    ) -> Evaluation:
-        gram = exact_gram(model.kernel, x)
+    def evaluate(self, model: KernelMachine, data: Data, memory: Any = None) -> Evaluation:
+        x, y, weights = data.x, data.y, data.weights
+        gram = data.gram(model.kernel)
         left_out, result, memory = self.predictions(model, gram, x, y, weights, memory)
         value = mean(self.score_each(y, left_out), weights)
         return evaluation(value, result, jax.lax.stop_gradient(memory))

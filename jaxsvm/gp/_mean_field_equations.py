@@ -23,7 +23,7 @@ class Equations(eqx.Module):
     """`step_i = d ln <Q(y_i | f)> / d h_i`, averaged over a Gaussian around `h_i` of variance `k_ii`.
 
     `step` is `y alpha` of each example, and `h = K (weights step) - k_ii step` the latent value that all
-    other examples together give it: [OW00, eq. 8.40]. An example of weight two is a repeated row, whose
+    other examples together give it: [OW00, eqs. 8.33-8.40]. An example of weight two is a repeated row, whose
     twin is one of the other examples.
     """
 

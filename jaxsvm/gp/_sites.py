@@ -160,7 +160,7 @@ def _jacobian(matching: Matching, sites: Sites) -> Float[Array, "m m"]:
     """
     weights, gram = matching.weights, matching.gram.dense()
     marginals = matching.marginals(sites)
-    response = matching.gram.response(weights * sites.precision)
+    response = linalg.response(gram, weights * sites.precision, definite=True)
     covariance = gram - gram @ response @ gram
     by_shift = covariance * weights[None, :]
     mean_by_precision = -by_shift * marginals.mean[None, :]

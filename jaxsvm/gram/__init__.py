@@ -3,3 +3,4 @@
 from ._base import AbstractGram as AbstractGram
 from ._dense import DenseGram as DenseGram
 from ._dense import exact_gram as exact_gram
+from ._low_rank import LowRankGram as LowRankGram

@@ -163,16 +163,54 @@ class AbstractGram(eqx.Module):
         """
 
     @abc.abstractmethod
-    def response(self, precision: Float[Array, " n"], definite: bool = True) -> Float[Array, "n n"]:
-        """`(K + diag(precision)^-1)^-1` as an array, for precisions that may be zero.
+    def coefficients(self, dual: Float[Array, " n"]) -> Float[Array, " k"]:
+        """The coefficients c with `f(x) = features(x) c` at new points, if `f = K dual` at the examples.
 
-        With it, the posterior covariance of `posterior_marginals` is `K - K response K`, and that of values
-        with the covariances C to the examples is their prior covariance minus `C response C'`.
+        The k features of a point x are its covariances with the n examples if K is exact, and the
+        p numbers `phi(x)` if `K_ij = phi(x_i)' phi(x_j)`.
 
-        **Arguments:** `precision`, one number for each example; `definite`, whether none is negative.
+        **Arguments:** `dual`, one number for each example.
+
+        **Returns:** a vector.
+        """
+
+    @abc.abstractmethod
+    def response(self, precision: Float[Array, " n"], definite: bool = True) -> Float[Array, "k k"]:
+        """What measurements of these precisions say about new points, in the coordinates of their features.
+
+        The posterior of `posterior_marginals` at points with features F has their prior covariance minus
+        `F response F'`. If the features are covariances, the response is `(K + diag(precision)^-1)^-1`.
+
+        **Arguments:** `precision`, one number for each example, which may be zero; `definite`, whether none
+        is negative.
 
         **Returns:** a symmetric matrix; NaN if definite precisions give a matrix that is not positive
         definite.
+        """
+
+    @abc.abstractmethod
+    def response_diagonal(
+        self, precision: Float[Array, " n"], definite: bool = True
+    ) -> Float[Array, " n"]:
+        """The diagonal of `(K + diag(precision)^-1)^-1`, for precisions that may be zero.
+
+        **Arguments:** `precision`, one number for each example; `definite`, whether none is negative.
+
+        **Returns:** a vector; NaN if definite precisions give a matrix that is not positive definite.
+        """
+
+    @property
+    @abc.abstractmethod
+    def has_cheap_rows(self) -> bool:
+        """Whether a row costs only as much as reading it, so that solvers may take many one by one."""
+
+    @abc.abstractmethod
+    def subset(self, examples: Int[Array, " m"] | slice) -> "AbstractGram":
+        """The kernel matrix of some of the examples.
+
+        **Arguments:** `examples`, their indices or a slice.
+
+        **Returns:** a Gram matrix of the same kind.
         """
 
     @abc.abstractmethod

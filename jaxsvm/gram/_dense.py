@@ -89,8 +89,21 @@ class DenseGram(AbstractGram):
     ) -> tuple[Array, Array]:
         return linalg.posterior_marginals(self.matrix, shift, precision, definite)
 
+    def coefficients(self, dual: Array) -> Array:
+        return dual
+
     def response(self, precision: Array, definite: bool = True) -> Array:
         return linalg.response(self.matrix, precision, definite)
+
+    def response_diagonal(self, precision: Array, definite: bool = True) -> Array:
+        return jnp.diag(self.response(precision, definite))
+
+    @property
+    def has_cheap_rows(self) -> bool:
+        return True
+
+    def subset(self, examples: Array | slice) -> "DenseGram":
+        return DenseGram(self.matrix[examples][:, examples])
 
     def is_finite(self) -> Array:
         return jnp.all(jnp.isfinite(self.matrix))

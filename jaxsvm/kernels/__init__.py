@@ -1,8 +1,10 @@
 """Kernels: covariance functions that compose with `+` and `*`."""
 
 from ._base import AbstractKernel as AbstractKernel
+from ._base import AbstractSpectral as AbstractSpectral
 from ._base import Product as Product
 from ._base import Sum as Sum
+from ._base import waves_of as waves_of
 from ._constant import Constant as Constant
 from ._constant import White as White
 from ._custom import Custom as Custom
@@ -13,6 +15,7 @@ from ._definiteness import is_covariance as is_covariance
 from ._definiteness import is_user_defined as is_user_defined
 from ._linear import Linear as Linear
 from ._linear import Polynomial as Polynomial
+from ._spectrum import Waves as Waves
 from ._stationary import RBF as RBF
 from ._stationary import Matern12 as Matern12
 from ._stationary import Matern32 as Matern32

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from .._parameters import Frozen
+from ..fields import Frozen
 from ..persistence import check_fields
 from ..validation import as_inputs
+from ._spectrum import Waves
 
 _Combined = TypeVar("_Combined", "Sum", "Product")
 
@@ -75,8 +76,8 @@ class AbstractKernel(eqx.Module):
         first, second = jnp.atleast_1d(x1), jnp.atleast_1d(x2)
         if first.ndim != 1 or first.shape != second.shape:
             raise ValueError(
-                f"a covariance is of two points with the same inputs, but they have shapes {first.shape} "
-                f"and {second.shape}; for lists of points use `gram` or `cross`"
+                f"the two points must be vectors of the same length, but have shapes {first.shape} and "
+                f"{second.shape}; for matrices of points use `gram` or `cross`"
             )
         return self.cross(first[None], second[None])[0, 0]
 
@@ -98,7 +99,38 @@ class AbstractKernel(eqx.Module):
 check_fields(AbstractKernel, stand_ins=(Frozen,))
 
 
-class Sum(AbstractKernel):
+class AbstractSpectral(AbstractKernel):
+    """A kernel that averages random waves, `k(x, x') = sum_t variance_t E[cos(phase_t(x) - phase_t(x'))]`.
+
+    Compositions of other kernels have waves if their parts do.
+    """
+
+    @abc.abstractmethod
+    def waves(self) -> tuple[Waves, ...]:
+        """The terms of this sum.
+
+        White noise has none: it is not a function of the inputs.
+
+        **Returns:** a tuple of `Waves`.
+        """
+
+
+def waves_of(kernel: AbstractKernel) -> tuple[Waves, ...]:
+    """The random waves of a kernel, or an error that names the kernel without waves.
+
+    **Arguments:** `kernel`.
+
+    **Returns:** a tuple of `Waves`, one for each term.
+    """
+    if not isinstance(kernel, AbstractSpectral):
+        raise ValueError(
+            f"random Fourier features are not available for the kernel `{type(kernel).__name__}`: use "
+            "`jaxsvm.Nystrom(rank=...)`, which takes any kernel"
+        )
+    return kernel.waves()
+
+
+class Sum(AbstractSpectral):
     """The sum `k(x, x') = left(x, x') + right(x, x')`.
 
     **Arguments:** `left` and `right`, two kernels.
@@ -113,8 +145,11 @@ class Sum(AbstractKernel):
     def diagonal(self, x: Array) -> Array:
         return self.left.diagonal(x) + self.right.diagonal(x)
 
+    def waves(self) -> tuple[Waves, ...]:
+        return waves_of(self.left) + waves_of(self.right)
 
-class Product(AbstractKernel):
+
+class Product(AbstractSpectral):
     """The product `k(x, x') = left(x, x') right(x, x')`.
 
     **Arguments:** `left` and `right`, two kernels.
@@ -128,6 +163,10 @@ class Product(AbstractKernel):
 
     def diagonal(self, x: Array) -> Array:
         return self.left.diagonal(x) * self.right.diagonal(x)
+
+    def waves(self) -> tuple[Waves, ...]:
+        left, right = waves_of(self.left), waves_of(self.right)
+        return tuple(one.times(other) for one in left for other in right)
 
 
 def require_kernel(value: Any) -> AbstractKernel:

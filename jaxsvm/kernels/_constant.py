@@ -1,14 +1,17 @@
 """Kernels that ignore the inputs: a constant, and white noise."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from .._parameters import natural, positive
-from ._base import AbstractKernel
+from ..fields import Natural, natural, positive
+from ._base import AbstractSpectral
+from ._spectrum import Waves
 
 
-class Constant(AbstractKernel):
+class Constant(AbstractSpectral):
     """The constant kernel `k(x, x') = variance`: a random offset of that variance.
 
     It takes the place of a penalized offset in a kernel machine: the term `k_off` of [GS03, eq. 8].
@@ -21,7 +24,7 @@ class Constant(AbstractKernel):
     def __init__(self, variance: ArrayLike = 1.0):
         self.log_variance = positive(variance, "variance")
 
-    variance = natural("log_variance", "The variance of the offset.")
+    variance: ClassVar[Natural] = natural("log_variance", "The variance of the offset.")
 
     def matrix(self, x1: Array, x2: Array, same: bool) -> Array:
         return jnp.broadcast_to(self.variance, (x1.shape[0], x2.shape[0]))
@@ -29,8 +32,11 @@ class Constant(AbstractKernel):
     def diagonal(self, x: Array) -> Array:
         return jnp.broadcast_to(self.variance, (x.shape[0],))
 
+    def waves(self) -> tuple[Waves, ...]:
+        return (Waves(self.variance),)
 
-class White(AbstractKernel):
+
+class White(AbstractSpectral):
     """White noise: `variance` for an example with itself, zero for any two different examples.
 
     Two examples differ even where their inputs coincide, so `gram` has the variance on its diagonal and
@@ -44,7 +50,7 @@ class White(AbstractKernel):
     def __init__(self, variance: ArrayLike = 1.0):
         self.log_variance = positive(variance, "variance")
 
-    variance = natural("log_variance", "The variance of the noise.")
+    variance: ClassVar[Natural] = natural("log_variance", "The variance of the noise.")
 
     def matrix(self, x1: Array, x2: Array, same: bool) -> Array:
         eye = jnp.eye(x1.shape[0], x2.shape[0], dtype=self.variance.dtype)
@@ -52,3 +58,6 @@ class White(AbstractKernel):
 
     def diagonal(self, x: Array) -> Array:
         return jnp.broadcast_to(self.variance, (x.shape[0],))
+
+    def waves(self) -> tuple[Waves, ...]:
+        return ()

@@ -8,6 +8,8 @@ from jaxtyping import Array, Bool, Float
 
 from ..linalg import one_by_one
 
+_FEW = 4  # inputs that are subtracted one by one, which is as fast as a product
+
 
 def scale_inputs(
     x: Float[Array, "n d"], lengthscale: Float[Array, "..."], name: str = "lengthscales"
@@ -41,13 +43,12 @@ def squared_distances(
     A point at infinity, or so far away that its squared distances overflow, is far from every other point.
 
     Coincident points have distance exactly zero, so that every kernel sees them as one point; the
-    gradient there is zero. In float64, rounding errors change the correlations of a smooth kernel by a few
-    units in the last place, wherever the points lie, except for outliers more than a thousand times as
-    far from the middle of `x2` as most points. In float32 the same holds while the lengthscale is at least
-    a thousandth of the extent of `x2`, and for outliers up to four times as far.
+    gradient there is zero. Rounding errors change the correlations of a smooth kernel by a few units in the
+    last place, wherever the points lie, except for outliers more than a thousand times (in float32 more
+    than four times) as far from the middle of `x2` as most points.
     """
     scales = jnp.broadcast_to(per_input(lengthscale, x1, "lengthscales"), (1, x1.shape[1]))
-    if x1.shape[1] <= 4:
+    if x1.shape[1] <= _FEW:
         distances = _by_differences(x1, x2, scales)
     else:
         grid = jax.lax.stop_gradient(_grid(x2, scales))
@@ -62,16 +63,23 @@ def squared_distances(
 
 
 def _by_differences(x1, x2, scales) -> Float[Array, "n m"]:
-    """The squared distances of points with few inputs, input by input."""
+    """The squared distances input by input: exact but for the last places, and slow for many inputs."""
     # Points are subtracted before they are scaled: with fused operations a scaled point may be rounded in
     # one place and not in another, and copies of a point would not have distance zero.
     limit = _largest_coordinate(x1)
     largest = float(jnp.finfo(x1.dtype).max) / 4
     x1, x2 = jnp.clip(x1, -largest, largest), jnp.clip(x2, -largest, largest)
-    distances = jnp.zeros((), x1.dtype)
-    for a, b, scale in zip(x1.T, x2.T, scales[0], strict=True):
+
+    def add(distances, column):
+        a, b, scale = column
         difference = (a[:, None] - b[None, :]) / scale
-        distances = distances + jnp.clip(difference, -limit, limit) ** 2
+        return distances + jnp.clip(difference, -limit, limit) ** 2, None
+
+    distances, columns = jnp.zeros((x1.shape[0], x2.shape[0]), x1.dtype), (x1.T, x2.T, scales[0])
+    if x1.shape[1] > _FEW:
+        return jax.lax.scan(add, distances, columns)[0]
+    for column in zip(*columns, strict=True):
+        distances, _ = add(distances, column)
     return distances
 
 
@@ -91,13 +99,24 @@ class _Grid(NamedTuple):
         """Whether one product would lose more than a few units in the last place of a correlation."""
         return self.extent > 3
 
+    @property
+    def is_very_wide(self) -> Bool[Array, ""]:
+        """Whether split products would: their rests are as large as the unit."""
+        return self.extent * self.unit > 32
+
 
 @jax.custom_jvp
 def _by_products(x1, x2, scales, grid: _Grid) -> Float[Array, "n m"]:
-    """The squared distances by one product, or by split ones if the points span many lengthscales."""
+    """The squared distances by one product, or more exactly if the points span many lengthscales."""
+
+    def by_differences(x1, x2, scales, grid):
+        return _by_differences(x1, x2, scales)
 
     def run(*arguments):
-        return jax.lax.cond(arguments[-1].is_wide, _by_split_products, _by_one_product, *arguments)
+        grid = arguments[-1]
+        exactness = grid.is_wide.astype(int) + grid.is_very_wide.astype(int)
+        methods = [_by_one_product, _by_split_products, by_differences]
+        return jax.lax.switch(exactness, methods, *arguments)
 
     return one_by_one(run)(x1, x2, scales, grid)
 
@@ -177,7 +196,7 @@ def _grid(x2, scales) -> _Grid:
     ordered = jnp.sort(norms[:: max(1, norms.shape[0] // 64)])
     usual = ordered[7 * ordered.shape[0] // 8]
     farthest = 1024.0 if kind.nmant > 30 else 4.0  # in float32 a larger grid would be too coarse
-    # at least so many lengthscales, since nearly all points may coincide
+    # at least `farthest` lengthscales, since nearly all points may coincide
     limit = farthest**2 * jnp.maximum(usual, 1.0)
     extent = jnp.sqrt(jnp.minimum(jnp.max(norms), limit))
     # so coarse that the sum of two squared norms, in squared units, has fewer digits than a number
@@ -193,6 +212,7 @@ def _rounding(x, scales, grid: _Grid) -> Float[Array, " n"]:
     inputs = x.shape[1] ** 0.5
     split = grid.is_wide & (size <= 1.01 * grid.extent)
     low = jnp.where(split, jnp.minimum(inputs * grid.unit, size), size)
+    low = jnp.where(grid.is_very_wide, 0.0, low)  # differences of coincident points are zero
     return max(8, inputs) * jnp.finfo(x.dtype).eps * size * low
 
 

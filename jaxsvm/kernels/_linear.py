@@ -1,6 +1,6 @@
 """Kernels of the inner product: linear and polynomial."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from .._parameters import Values, natural, positive
+from ..fields import Natural, Values, natural, positive
 from ..persistence import check_fields
 from ..validation import plain
 from ._base import AbstractKernel
@@ -31,7 +31,7 @@ class Linear(AbstractKernel):
     def __init__(self, variance: Values = 1.0):
         self.log_variance = positive(variance, "variance", max_axes=1)
 
-    variance = natural("log_variance", "The prior variance of the weights.")
+    variance: ClassVar[Natural] = natural("log_variance", "The prior variance of the weights.")
 
     def matrix(self, x1: Array, x2: Array, same: bool) -> Array:
         deviation = per_input(jnp.sqrt(self.variance), x1, "variances")
@@ -58,8 +58,8 @@ class Polynomial(AbstractKernel):
         self.log_shift = positive(shift, "shift")
         self.log_variance = positive(variance, "variance")
 
-    shift = natural("log_shift", "The constant added to the inner product.")
-    variance = natural("log_variance", "The factor before the power.")
+    shift: ClassVar[Natural] = natural("log_shift", "The constant added to the inner product.")
+    variance: ClassVar[Natural] = natural("log_variance", "The factor before the power.")
 
     def matrix(self, x1: Array, x2: Array, same: bool) -> Array:
         return self.variance * (_inner(x1, x2, same) + self.shift) ** self.degree

@@ -1,19 +1,25 @@
 """Kernels that depend only on the scaled distance between two points."""
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+from jax.scipy.special import ndtr
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from .._parameters import Values, natural, positive
 from .._roots import safe_root
-from ._base import AbstractKernel
+from ..fields import Natural, Values, natural, positive
+from ._base import AbstractSpectral
 from ._distances import per_input, scale_inputs, squared_distances
+from ._spectrum import Waves, log_gamma_quantile, orthogonal_normals, wave_phases
+
+_NORMALS = 5  # for each frequency, as many as the smoothest Matern kernel needs
 
 
-class AbstractStationary(AbstractKernel):
+class AbstractStationary(AbstractSpectral):
     """`k(x, x') = variance * correlation(r^2)` with `r^2 = sum_a (x_a - x'_a)^2 / lengthscale_a^2`."""
 
     log_lengthscale: eqx.AbstractVar[Float[Array, "..."]]
@@ -28,17 +34,43 @@ class AbstractStationary(AbstractKernel):
         **Returns:** as many correlations.
         """
 
-    lengthscale = natural(
+    @abc.abstractmethod
+    def frequency_scales(self, normals: Float[Array, "count 5"]) -> Float[Array, " count"]:
+        """Random numbers `s` with `correlation(r^2) = E[exp(-s^2 r^2 / 2)]`.
+
+        So `s` times a standard normal vector is a random frequency of the kernel of lengthscale 1.
+
+        **Arguments:** `normals`, five independent standard normal numbers for each `s`.
+
+        **Returns:** a vector.
+        """
+
+    lengthscale: ClassVar[Natural] = natural(
         "log_lengthscale",
         "The distance over which the function varies: one number, or one for each input.",
     )
-    variance = natural("log_variance", "The variance of the function at a point.")
+    variance: ClassVar[Natural] = natural(
+        "log_variance", "The variance of the function at a point."
+    )
 
     def matrix(self, x1: Array, x2: Array, same: bool) -> Array:
         return self.variance * self.correlation(squared_distances(x1, x2, self.lengthscale, same))
 
     def diagonal(self, x: Array) -> Array:
         return jnp.broadcast_to(self.variance, (x.shape[0],))
+
+    def waves(self) -> tuple[Waves, ...]:
+        def draw(key, count, x):
+            vector_key, scale_key = jax.random.split(key)
+            vectors = orthogonal_normals(vector_key, count, x.shape[1], x.dtype)
+            return vectors, jax.random.normal(scale_key, (count, _NORMALS), x.dtype)
+
+        def phases(noise, x):
+            vectors, normals = noise
+            frequencies = self.frequency_scales(normals)[:, None] * vectors
+            return wave_phases(scale_inputs(x, self.lengthscale), frequencies)
+
+        return (Waves(self.variance, draw, phases),)
 
 
 class RBF(AbstractStationary):
@@ -61,6 +93,10 @@ class RBF(AbstractStationary):
         """`exp(-r^2 / 2)`."""
         return jnp.exp(-squared / 2)
 
+    def frequency_scales(self, normals: Array) -> Array:
+        """`s = 1`."""
+        return jnp.ones_like(normals[:, 0])
+
 
 class Matern12(AbstractStationary):
     """The Matern kernel of smoothness 1/2, `variance * exp(-r)`: continuous, nowhere differentiable.
@@ -78,6 +114,10 @@ class Matern12(AbstractStationary):
     def correlation(self, squared: Array) -> Array:
         """`exp(-r)`."""
         return jnp.exp(-safe_root(squared))
+
+    def frequency_scales(self, normals: Array) -> Array:
+        """`s^-2` has a chi-squared distribution with 1 degree of freedom."""
+        return _inverse_chi(normals, 1)
 
 
 class Matern32(AbstractStationary):
@@ -98,6 +138,10 @@ class Matern32(AbstractStationary):
         root = safe_root(3 * squared)
         return (1 + root) * jnp.exp(-root)
 
+    def frequency_scales(self, normals: Array) -> Array:
+        """`3 s^-2` has a chi-squared distribution with 3 degrees of freedom."""
+        return _inverse_chi(normals, 3)
+
 
 class Matern52(AbstractStationary):
     """The Matern kernel of smoothness 5/2, `variance * (1 + s + s^2/3) exp(-s)`, `s = sqrt(5) r`.
@@ -116,6 +160,10 @@ class Matern52(AbstractStationary):
         """`(1 + s + s^2/3) exp(-s)`."""
         root = safe_root(5 * squared)
         return (1 + root + 5 * squared / 3) * jnp.exp(-root)
+
+    def frequency_scales(self, normals: Array) -> Array:
+        """`5 s^-2` has a chi-squared distribution with 5 degrees of freedom."""
+        return _inverse_chi(normals, 5)
 
 
 class RationalQuadratic(AbstractStationary):
@@ -136,14 +184,19 @@ class RationalQuadratic(AbstractStationary):
         self.log_variance = positive(variance, "variance")
         self.log_mixture = positive(mixture, "mixture")
 
-    mixture = natural("log_mixture", "The exponent of the mixture.")
+    mixture: ClassVar[Natural] = natural("log_mixture", "The exponent of the mixture.")
 
     def correlation(self, squared: Array) -> Array:
         """`(1 + r^2 / (2 mixture))^(-mixture)`."""
         return jnp.exp(-self.mixture * jnp.log1p(squared / (2 * self.mixture)))
 
+    def frequency_scales(self, normals: Array) -> Array:
+        """`mixture s^2` has a gamma distribution of shape `mixture`."""
+        quantile = log_gamma_quantile(ndtr(normals[:, 0]), self.mixture.astype(normals.dtype))
+        return jnp.exp((quantile - jnp.log(self.mixture)) / 2)
 
-class Periodic(AbstractKernel):
+
+class Periodic(AbstractSpectral):
     """The periodic kernel: the RBF kernel on a circle.
 
     `k(x, x') = variance * exp(-2 sum_a sin^2(pi (x_a - x'_a) / period_a) / lengthscale_a^2)`.
@@ -163,24 +216,46 @@ class Periodic(AbstractKernel):
         self.log_variance = positive(variance, "variance")
         self.log_period = positive(period, "period", max_axes=1)
 
-    lengthscale = natural(
+    lengthscale: ClassVar[Natural] = natural(
         "log_lengthscale", "The distance on the unit circle over which the function varies."
     )
-    variance = natural("log_variance", "The variance of the function at a point.")
-    period = natural("log_period", "The period of each input.")
+    variance: ClassVar[Natural] = natural(
+        "log_variance", "The variance of the function at a point."
+    )
+    period: ClassVar[Natural] = natural("log_period", "The period of each input.")
 
     def matrix(self, x1: Array, x2: Array, same: bool) -> Array:
         circle1 = self._on_circles(x1)
         circle2 = circle1 if same else self._on_circles(x2)
-        # cosines and sines of an input share its lengthscale
-        lengthscale = per_input(self.lengthscale, x1, "lengthscales")
-        lengthscale = jnp.tile(jnp.broadcast_to(lengthscale, (1, x1.shape[1]))[0], 2)
-        distances = squared_distances(circle1, circle2, lengthscale, same)
+        distances = squared_distances(circle1, circle2, self._lengthscales(x1), same)
         return self.variance * jnp.exp(-distances / 2)
 
     def diagonal(self, x: Array) -> Array:
         return jnp.broadcast_to(self.variance, (x.shape[0],))
 
+    def waves(self) -> tuple[Waves, ...]:
+        """Those of the RBF kernel on the circles."""
+
+        def draw(key, count, x):
+            return orthogonal_normals(key, count, 2 * x.shape[1], x.dtype)
+
+        def phases(noise, x):
+            circles = scale_inputs(self._on_circles(x), self._lengthscales(x))
+            return wave_phases(circles, noise)
+
+        return (Waves(self.variance, draw, phases),)
+
+    def _lengthscales(self, x):
+        """Cosines and sines of an input share its lengthscale."""
+        lengthscale = per_input(self.lengthscale, x, "lengthscales")
+        return jnp.tile(jnp.broadcast_to(lengthscale, (1, x.shape[1]))[0], 2)
+
     def _on_circles(self, x):
         angles = 2 * jnp.pi * scale_inputs(x, self.period, "periods")
         return jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], axis=1)
+
+
+def _inverse_chi(normals, degrees: int):
+    """`s` such that `degrees s^-2` has a chi-squared distribution: a frequency has a t-distribution."""
+    squares = jnp.sum(normals[:, :degrees] ** 2, axis=1)
+    return jnp.sqrt(degrees / jnp.maximum(squares, jnp.finfo(squares.dtype).tiny))

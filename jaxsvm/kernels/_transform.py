@@ -2,21 +2,22 @@
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._parameters import Values, natural, positive
+from ..fields import Natural, Values, natural, positive
 from ..persistence import check_fields
-from ._base import AbstractKernel, require_kernel
+from ._base import AbstractKernel, AbstractSpectral, require_kernel, waves_of
 from ._custom import UserFunction
 from ._distances import scale_inputs
+from ._spectrum import Waves
 
 
-class ARD(AbstractKernel):
+class ARD(AbstractSpectral):
     """A kernel whose inputs are divided by one lengthscale each (automatic relevance determination).
 
     `k(x, x') = kernel(x / lengthscale, x' / lengthscale)`. For kernels that have no lengthscales of
@@ -34,7 +35,7 @@ class ARD(AbstractKernel):
         if self.log_lengthscale.ndim != 1:
             raise ValueError("`lengthscale` must be a vector with one entry for each input")
 
-    lengthscale = natural(
+    lengthscale: ClassVar[Natural] = natural(
         "log_lengthscale", "The distance in each input over which the function varies."
     )
 
@@ -44,11 +45,14 @@ class ARD(AbstractKernel):
     def diagonal(self, x: Array) -> Array:
         return self.kernel.diagonal(self._scaled(x))
 
+    def waves(self) -> tuple[Waves, ...]:
+        return tuple(waves.after(self._scaled) for waves in waves_of(self.kernel))
+
     def _scaled(self, x):
         return scale_inputs(x, self.lengthscale)
 
 
-class Subspace(AbstractKernel):
+class Subspace(AbstractSpectral):
     """A kernel that uses only some of the inputs: `k(x, x') = kernel(x[inputs], x'[inputs])`.
 
     **Arguments:** `kernel`; `inputs`, the places of the inputs it sees.
@@ -72,10 +76,13 @@ class Subspace(AbstractKernel):
     def diagonal(self, x: Array) -> Array:
         return self.kernel.diagonal(self._selected(x))
 
+    def waves(self) -> tuple[Waves, ...]:
+        return tuple(waves.after(self._selected) for waves in waves_of(self.kernel))
+
     def _selected(self, x):
         if max(self.inputs) >= x.shape[1]:
             raise ValueError(
-                f"the kernel looks at input {max(self.inputs)}, but the points have {x.shape[1]} inputs"
+                f"the kernel uses input {max(self.inputs)}, but the points have {x.shape[1]} inputs"
             )
         return x[:, np.array(self.inputs)]
 
@@ -91,7 +98,7 @@ def _problem_of_inputs(kernel: Subspace) -> str | None:
 check_fields(Subspace, _problem_of_inputs)
 
 
-class Transform(AbstractKernel):
+class Transform(AbstractSpectral):
     """A kernel on features: `k(x, x') = kernel(g(x), g(x'))`, for instance with a neural network `g`.
 
     **Arguments:** `kernel`; `function`, a map from one point to a vector of features: a function
@@ -111,6 +118,9 @@ class Transform(AbstractKernel):
 
     def diagonal(self, x: Array) -> Array:
         return self.kernel.diagonal(self._features(x))
+
+    def waves(self) -> tuple[Waves, ...]:
+        return tuple(waves.after(self._features) for waves in waves_of(self.kernel))
 
     def _features(self, x):
         features = jax.vmap(self.function)(x)

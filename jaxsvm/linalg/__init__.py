@@ -15,6 +15,16 @@ from ._lapack import one_by_one as one_by_one
 from ._lapack import solve as solve
 from ._lapack import solve_by_factor as solve_by_factor
 from ._lapack import solve_triangular as solve_triangular
+from ._low_rank import low_rank_reduced_solve as low_rank_reduced_solve
+from ._low_rank import low_rank_squared_spans as low_rank_squared_spans
 from ._reduced import reduced_solve as reduced_solve
 from ._reduced import sparse_product as sparse_product
 from ._reduced import squared_spans as squared_spans
+from ._woodbury import LowRankSystem as LowRankSystem
+from ._woodbury import definite_solve as definite_solve
+from ._woodbury import definite_system as definite_system
+from ._woodbury import general_solve as general_solve
+from ._woodbury import inner_matrix as inner_matrix
+from ._woodbury import inverse_forms as inverse_forms
+from ._woodbury import remaining_share as remaining_share
+from ._woodbury import weighted_gram as weighted_gram

@@ -82,7 +82,7 @@ def reduced_solve(
         options = tuple(size for size in options if size == -(-examples // 4))
 
     def solve_all(_):
-        answers = _solve_scaled(gram, scale, diagonal, rights, jitter, refinements)
+        answers = solve_scaled(gram, scale, diagonal, rights, jitter, refinements)
         return tuple(jnp.where(active, answer, 0.0) for answer in answers)
 
     if not options:
@@ -92,7 +92,7 @@ def reduced_solve(
     def gathered(size):
         def branch(_):
             part = indices[:size]
-            answers = _solve_scaled(
+            answers = solve_scaled(
                 gram.at[part].get(mode="clip").at[:, part].get(mode="clip"),
                 scale.at[part].get(mode="fill", fill_value=0),
                 diagonal.at[part].get(mode="fill", fill_value=1),
@@ -110,7 +110,7 @@ def reduced_solve(
     return jax.lax.switch(index, [gathered(size) for size in options] + [solve_all], None)
 
 
-def _solve_scaled(gram, scale, diagonal, rights, jitter, refinements: int):
+def solve_scaled(gram, scale, diagonal, rights, jitter, refinements: int):
     """Solve `(diag(diagonal) + diag(scale) gram diag(scale)) t = right` for all examples."""
     matrix = scale[:, None] * gram * scale[None, :] + jnp.diag(diagonal)
     eye = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
@@ -126,24 +126,28 @@ def _solve_scaled(gram, scale, diagonal, rights, jitter, refinements: int):
     return tuple(answers)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(2,))
 def squared_spans(
     matrix: Float[Array, "n n"], free: Bool[Array, " n"], has_offset: bool
 ) -> Float[Array, " n"]:
     """`S_i^2 = min l' matrix l` over vectors with `l_i = 1` and `l_j = 0` unless j is i or free.
 
-    `S_i` is the distance of an example from the span of the free examples. At the minimum the derivative is
-    `l' dmatrix l`: `l` itself need not be differentiated.
+    `S_i` is the distance of an example from the span of the free examples.
 
     **Arguments:** `matrix`, positive semi-definite; `free`, which examples are free; `has_offset`, whether
     the entries of `l` sum to zero.
 
     **Returns:** one number for each example.
     """
+    return _squared_spans(matrix, free, has_offset)
+
+
+# at the minimum the derivative is `l' dmatrix l`, so `l` itself need not be differentiated
+@partial(jax.custom_jvp, nondiff_argnums=(2,))
+def _squared_spans(matrix, free, has_offset: bool):
     return quadratic_forms(_spanning(matrix, free, has_offset), matrix)
 
 
-@squared_spans.defjvp
+@_squared_spans.defjvp
 def _squared_spans_jvp(has_offset, primals, tangents):
     matrix, free = primals
     spanning = _spanning(matrix, free, has_offset)

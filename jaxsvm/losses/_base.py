@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._parameters import Frozen
+from ..fields import Frozen
 from ..persistence import check_fields
 from ..runtime import is_traced
 from ._numeric import log_kappa, log_noise_mass, noise_cumulative, noise_variance, sample_noise
@@ -132,7 +132,7 @@ class AbstractLoss(eqx.Module):
         y: Float[Array, " n"],
         f: Float[Array, " n"],
         weights: Float[Array, " n"],
-        width: float,
+        width: float | Array,
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Slope and curvature of `weights L` with its kinks rounded off; negative curvatures become zero.
 

@@ -1,11 +1,13 @@
 """The losses of support vector classification."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from .._parameters import natural, positive
+from ..fields import Natural, natural, positive
 from ._base import AbstractClassification
 from ._piecewise import AbstractMargin, AbstractTwoSided, Shape
 
@@ -23,7 +25,7 @@ class Hinge(AbstractMargin):
     def __init__(self, C: ArrayLike = 1.0):
         self.log_C = positive(C, "C")
 
-    C = natural("log_C", "The penalty.")
+    C: ClassVar[Natural] = natural("log_C", "The penalty.")
 
     def shape(self) -> Shape:
         """Bound `C`, no compliance."""
@@ -47,7 +49,7 @@ class SquaredHinge(AbstractMargin):
     def __init__(self, C: ArrayLike = 1.0):
         self.log_C = positive(C, "C")
 
-    C = natural("log_C", "The penalty.")
+    C: ClassVar[Natural] = natural("log_C", "The penalty.")
 
     def shape(self) -> Shape:
         """Compliance `1 / C`, no bound."""
@@ -72,7 +74,7 @@ class LeastSquares(AbstractTwoSided, AbstractClassification):
     def __init__(self, C: ArrayLike = 1.0):
         self.log_C = positive(C, "C")
 
-    C = natural("log_C", "The penalty.")
+    C: ClassVar[Natural] = natural("log_C", "The penalty.")
 
     def shape(self) -> Shape:
         """Compliance `1 / C`, no bound."""

@@ -34,8 +34,8 @@ def log_noise_mass(loss: Any) -> Float[Array, ""]:
     proper &= jnp.isfinite(total)
     if not is_traced(proper) and not bool(proper):
         raise ValueError(
-            f"exp(-L) of {type(loss).__name__} has no finite integral over the residuals, so that it is not "
-            "the density of a noise: the evidence is not defined. Make the loss grow faster, or define "
+            f"exp(-L) of {type(loss).__name__} has no finite integral over the residuals, so it is not a "
+            "density of noise: the evidence is not defined. Make the loss grow faster, or define "
             "`log_normalizer`"
         )
     return jnp.where(proper, total, jnp.nan)
@@ -119,7 +119,7 @@ def log_kappa(loss: Any) -> Float[Array, ""]:
     bounded &= jnp.isfinite(largest)
     if not is_traced(bounded) and not bool(bounded):
         raise ValueError(
-            f"exp(-L) of {type(loss).__name__} has no upper bound, so that it is not a likelihood of labels: "
+            f"exp(-L) of {type(loss).__name__} has no upper bound, so it is not a likelihood of labels: "
             "the evidence is not defined. Bound the loss from below, or define `log_normalizer`"
         )
     return jnp.where(bounded, -largest, jnp.nan)

@@ -9,7 +9,8 @@ zone), every such loss is
 
 so that the dual coefficient `-dL/df` has the magnitude `clip(excess / compliance, 0, bound)`. Without
 compliance it jumps at `excess = 0`; without a bound it grows without limit. Fenchel's conjugate is a
-quadratic on an interval, which makes the dual problem a box-constrained quadratic program.
+quadratic on an interval, which makes the dual problem a box-constrained quadratic program. It is solved in
+`jaxsvm/solvers/_proximal.py`.
 """
 
 import abc
@@ -242,7 +243,9 @@ class AbstractPiecewise(AbstractLoss):
         width = jnp.where(weights > 0, high - low, 1.0)
         return jnp.where(free, 2 * jnp.pi * ((size - low) * (high - size) / width) ** 2, 0.0)
 
-    def softened(self, y: Array, f: Array, weights: Array, width: float) -> tuple[Array, Array]:
+    def softened(
+        self, y: Array, f: Array, weights: Array, width: float | Array
+    ) -> tuple[Array, Array]:
         """Slope and curvature with the width added to the compliance."""
         compliance = weighted_compliance(self, weights, f.dtype) + width
         bound = weighted_bound(self, weights, f.dtype)

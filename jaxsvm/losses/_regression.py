@@ -1,10 +1,12 @@
 """The losses of support vector regression: all of them noise models."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from .._parameters import natural, positive, proportion, read
+from ..fields import Natural, natural, positive, proportion, read
 from ._piecewise import Shape
 from ._residual import AbstractResidual
 
@@ -13,7 +15,7 @@ class SoftInsensitive(AbstractResidual):
     """The soft insensitive loss (SILF): flat, then quadratic, then linear, of slope `C`.
 
     `L = 0` for `|r| <= (1 - beta) epsilon`, `C (|r| - (1 - beta) epsilon)^2 / (4 beta epsilon)` up to
-    `(1 + beta) epsilon`, `C (|r| - epsilon)` beyond, with `r = y - f`. [CKO04, eq. 11]; dual problem eq.
+    `(1 + beta) epsilon`, `C (|r| - epsilon)` beyond, with `r = y - f`. [CKO04, eqs. 11-13]; dual problem eq.
     29. It becomes `EpsilonInsensitive` as beta -> 0, `Huber` as beta -> 1, `Laplacian` as epsilon -> 0.
 
     **Arguments:** `C` and `epsilon`, positive; `beta`, strictly between zero and one.
@@ -28,9 +30,11 @@ class SoftInsensitive(AbstractResidual):
         self.log_epsilon = positive(epsilon, "epsilon")
         self.logit_beta = proportion(beta, "beta")
 
-    C = natural("log_C", "The slope of the linear pieces.")
-    epsilon = natural("log_epsilon", "The half-width of the insensitive zone.")
-    beta = natural("logit_beta", "The share of `epsilon` over which the corners are rounded.")
+    C: ClassVar[Natural] = natural("log_C", "The slope of the linear pieces.")
+    epsilon: ClassVar[Natural] = natural("log_epsilon", "The half-width of the insensitive zone.")
+    beta: ClassVar[Natural] = natural(
+        "logit_beta", "The share of `epsilon` over which the corners are rounded."
+    )
 
     def shape(self) -> Shape:
         """Dead zone `(1 - beta) epsilon`, compliance `2 beta epsilon / C`, bound `C`."""
@@ -51,8 +55,8 @@ class EpsilonInsensitive(AbstractResidual):
         self.log_C = positive(C, "C")
         self.log_epsilon = positive(epsilon, "epsilon")
 
-    C = natural("log_C", "The slope outside the insensitive zone.")
-    epsilon = natural("log_epsilon", "The half-width of the insensitive zone.")
+    C: ClassVar[Natural] = natural("log_C", "The slope outside the insensitive zone.")
+    epsilon: ClassVar[Natural] = natural("log_epsilon", "The half-width of the insensitive zone.")
 
     def shape(self) -> Shape:
         """Dead zone `epsilon`, bound `C`."""
@@ -74,8 +78,10 @@ class Huber(AbstractResidual):
         self.log_C = positive(C, "C")
         self.log_epsilon = positive(epsilon, "epsilon")
 
-    C = natural("log_C", "The slope of the linear pieces.")
-    epsilon = natural("log_epsilon", "Half of the half-width of the quadratic piece.")
+    C: ClassVar[Natural] = natural("log_C", "The slope of the linear pieces.")
+    epsilon: ClassVar[Natural] = natural(
+        "log_epsilon", "Half of the half-width of the quadratic piece."
+    )
 
     def shape(self) -> Shape:
         """Compliance `2 epsilon / C`, bound `C`."""
@@ -93,7 +99,7 @@ class Laplacian(AbstractResidual):
     def __init__(self, C: ArrayLike = 1.0):
         self.log_C = positive(C, "C")
 
-    C = natural("log_C", "The slope.")
+    C: ClassVar[Natural] = natural("log_C", "The slope.")
 
     def shape(self) -> Shape:
         """Bound `C`."""

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from .._parameters import half_proportion, natural, positive
+from ..fields import Natural, half_proportion, natural, positive
 from ._base import AbstractClassification
 
 
@@ -23,7 +23,7 @@ class Logistic(AbstractClassification):
     def __init__(self, C: ArrayLike = 1.0):
         self.log_C = positive(C, "C")
 
-    C = natural("log_C", "The penalty.")
+    C: ClassVar[Natural] = natural("log_C", "The penalty.")
 
     def value(self, y: Array, f: Array) -> Array:
         """`C ln(1 + exp(-y f))`."""
@@ -56,7 +56,7 @@ class Probit(AbstractClassification):
     def __init__(self, noise_variance: ArrayLike = 1.0):
         self.log_noise_variance = positive(noise_variance, "noise_variance")
 
-    noise_variance = natural("log_noise_variance", "The variance of the noise.")
+    noise_variance: ClassVar[Natural] = natural("log_noise_variance", "The variance of the noise.")
 
     def value(self, y: Array, f: Array) -> Array:
         """`-ln Phi(z)`, `z = y f / sqrt(noise_variance)`."""
@@ -95,8 +95,12 @@ class FlipNoise(AbstractClassification):
         self.half_logit_flip_rate = half_proportion(flip_rate, "flip_rate")
         self.log_noise_variance = positive(noise_variance, "noise_variance")
 
-    flip_rate = natural("half_logit_flip_rate", "The probability of a flipped label.")
-    noise_variance = natural("log_noise_variance", "The variance of the input noise.")
+    flip_rate: ClassVar[Natural] = natural(
+        "half_logit_flip_rate", "The probability of a flipped label."
+    )
+    noise_variance: ClassVar[Natural] = natural(
+        "log_noise_variance", "The variance of the input noise."
+    )
 
     def value(self, y: Array, f: Array) -> Array:
         """`-ln(flip_rate + (1 - 2 flip_rate) Phi(z))`."""
@@ -138,7 +142,7 @@ class Trigonometric(AbstractClassification):
     At a distance `t` from the wall the slope is nearly `2 / t` and the posterior density of the margin in
     proportion to `exp(-L)`, nearly `(pi t / 4)^2`. So `<slope^k>` is the integral of `t^(2 - k)`, finite for
     `k < 3` only: averages of slopes, such as gradients of the evidence, have a variance, but no fourth
-    moment, by which their standard errors could be trusted. `jaxsvm.evidence_gradient` and
+    moment, so their standard errors are unreliable. `jaxsvm.evidence_gradient` and
     `jaxsvm.evidence_ascent` report it.
     """
 

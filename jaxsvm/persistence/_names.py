@@ -11,6 +11,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from ._rules import ARRAY_RULES
+
 _LIBRARY = __name__.split(".")[0]
 _NETWORKS = eqx.nn.__name__
 _ACTIVATIONS = (
@@ -42,7 +44,7 @@ def name_of_class(cls: type) -> str | None:
     """The name of a class in files, such as `kernels.RBF`; None for a class that files may not name.
 
     Files may name concrete modules and named tuples that are public in the package that defines them, in
-    this library and in `equinox.nn`.
+    this library and in `equinox.nn`. What is stored as an array has no name.
     """
     package, _, file = cls.__module__.rpartition(".")
     if not file.startswith("_"):
@@ -68,7 +70,7 @@ def class_of_name(name: Any) -> type | None:
 
 
 def _is_data(cls: type) -> bool:
-    if cls.__name__.startswith(("Abstract", "_")):
+    if cls.__name__.startswith(("Abstract", "_")) or cls in ARRAY_RULES:
         return False
     return is_named_tuple(cls) or issubclass(cls, eqx.Module)
 

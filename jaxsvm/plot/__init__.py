@@ -2,10 +2,10 @@
 
 try:
     import matplotlib as _matplotlib  # noqa: F401, for a clear message if it is missing
-except ImportError as error:
+except ImportError as _error:
     raise ImportError(
         '`jaxsvm.plot` needs matplotlib, which is not installed: pip install "jaxsvm[plot]"'
-    ) from error
+    ) from _error
 
 from ._calibration import coverage as coverage
 from ._calibration import reliability as reliability

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from .. import KernelMachine, Selection, unfreeze
-from ..criteria import AbstractCriterion, is_usable, prepare
+from ..criteria import AbstractCriterion, Data, is_usable, prepare
 from ..runtime import jit
 from ..validation import check_count
 from ._figure import as_index, one_axes
@@ -72,7 +72,7 @@ def criterion_along(
     even = np.linspace(-_BEYOND, 1 + _BEYOND, points)
     positions = np.unique(np.round(np.append(even, [0.0, 1.0]), 12))
     points_on_line = jnp.asarray(positions, x.dtype)
-    values = np.asarray(_values(criterion, *ends, x, y, weights, points_on_line))
+    values = np.asarray(_values(criterion, *ends, Data(x, y, weights), points_on_line))
 
     ax = one_axes(ax)
     ax.plot(positions, values, color="C0")
@@ -112,11 +112,11 @@ def _ends(models, first, second, kind) -> tuple[KernelMachine, KernelMachine]:
 
 
 @jit
-def _values(criterion, start, end, x, y, weights, positions):
+def _values(criterion, start, end, data, positions):
     def value_at(position):
         # this form is exact at both ends
         model = jax.tree.map(lambda a, b: (1 - position) * a + position * b, start, end)
-        evaluated = criterion.evaluate(model, x, y, weights)
+        evaluated = criterion.evaluate(model, data)
         return jnp.where(is_usable(evaluated.result), evaluated.value, jnp.nan)
 
     return jax.lax.map(value_at, positions)

@@ -24,6 +24,9 @@ from ._ensemble import AbstractCommittee as AbstractCommittee
 from ._ensemble import Ensemble as Ensemble
 from ._ensemble import LaplaceMixture as LaplaceMixture
 from ._ensemble import laplace as laplace
+from ._laplace_covariance import AbstractLaplaceCovariance as AbstractLaplaceCovariance
+from ._laplace_covariance import ExactLaplaceCovariance as ExactLaplaceCovariance
+from ._laplace_covariance import LowRankLaplaceCovariance as LowRankLaplaceCovariance
 from ._laplace_posterior import LaplacePosterior as LaplacePosterior
 from ._laplace_posterior import around as around
 from ._laplace_posterior import require_maximum as require_maximum

@@ -1,11 +1,8 @@
 """A Gaussian posterior around a fit: Laplace's approximation."""
 
-from functools import partial
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._fit import Fit
@@ -15,14 +12,11 @@ from .._predictor import Examples
 from .._results import FitError, raise_on_failure
 from .._roots import safe_root
 from ..criteria import LaplaceEvidence
-from ..gram import exact_gram
-from ..linalg import cholesky, solve_triangular
 from ..losses import AbstractLoss
-from ..runtime import is_traced, jit
+from ..runtime import jit
 from ..validation import as_points
 from ._abstract import AbstractGaussianPosterior, LeaveOneOutPredictions
-
-_BLOCK = 32  # the number of rows is rounded up to a multiple of it, so that few shapes are compiled
+from ._laplace_covariance import AbstractLaplaceCovariance, laplace_covariance
 
 
 class LaplacePosterior(AbstractGaussianPosterior):
@@ -31,12 +25,9 @@ class LaplacePosterior(AbstractGaussianPosterior):
     `jaxsvm.laplace` and `jaxsvm.gp.laplace` make it. Its mean is the decision function of the fit. With
     `Lambda` the curvatures of the losses and k the covariances of a new point and the examples, its variance
     is `k(x, x) - k' Lambda^(1/2) (I + Lambda^(1/2) K Lambda^(1/2))^-1 Lambda^(1/2) k`:
-    [CKO04, eqs. 43-44].
+    [CKO04, eqs. 43-44]. At a low rank it is that of the features, plus the variance that they lack.
 
-    `fit` is the fit, `curvature` the diagonal of Lambda. `rows` are the indices of the examples with positive
-    curvature, padded with the number of examples; `root` holds the square roots of their curvatures, and
-    `factor` the Cholesky factor of the matrix above for them. If the loss is not convex, `correction`
-    accounts for negative curvatures: the variance grows by `|correction k|^2`.
+    `fit` is the fit, `curvature` the diagonal of Lambda, `posterior_covariance` has the variances.
 
     `jaxsvm.gp.laplace` adds `log_evidence`, minus the criterion `jaxsvm.gp.Laplace`, and `left_out`, the
     prediction of each example from the others; otherwise they are None.
@@ -44,10 +35,7 @@ class LaplacePosterior(AbstractGaussianPosterior):
 
     fit: Fit
     curvature: Float[Array, " n"]
-    rows: Int[Array, " r"]
-    root: Float[Array, " r"]
-    factor: Float[Array, "r r"]
-    correction: Float[Array, "s n"] | None
+    posterior_covariance: AbstractLaplaceCovariance
     log_evidence: Float[Array, ""] | None = None
     left_out: LeaveOneOutPredictions | None = None
 
@@ -105,38 +93,17 @@ class LaplacePosterior(AbstractGaussianPosterior):
 
     def _covariance_arguments(self, x):
         points = as_points(x, self.x).astype(self.x.dtype)
-        factors = (self.rows, self.root, self.factor, self.correction)
-        return unfreeze(self.model.kernel), self.x, points, *factors
-
-
-def _whitened(
-    root: Float[Array, " r"], factor: Float[Array, "r r"], covariances: Float[Array, "r m"]
-) -> Float[Array, "r m"]:
-    """`F^-1 Lambda^(1/2) k`, whose squared norm is the reduction of the variance by the examples."""
-    return solve_triangular(factor, root[:, None] * covariances)
-
-
-def _transformed(kernel, examples, x, rows, root, factor, correction):
-    """`F^-1 Lambda^(1/2) k`, and `correction k` if there is one, of new points."""
-    if correction is None:
-        cross = kernel.matrix(x, examples.at[rows].get(mode="clip"), same=False).T
-        return _whitened(root, factor, cross), None
-    cross = kernel.matrix(x, examples, same=False).T
-    return _whitened(root, factor, cross.at[rows].get(mode="clip")), correction @ cross
+        return unfreeze(self.model.kernel), self.x, points, self.posterior_covariance
 
 
 @jit
-def _deviation(kernel, examples, x, *factors) -> Float[Array, " m"]:
-    half, added = _transformed(kernel, examples, x, *factors)
-    variance = kernel.diagonal(x) - jnp.sum(half**2, axis=0)
-    return safe_root(variance if added is None else variance + jnp.sum(added**2, axis=0))
+def _deviation(kernel, examples, x, covariance) -> Float[Array, " m"]:
+    return safe_root(covariance.variances(kernel, examples, x))
 
 
 @jit
-def _covariance(kernel, examples, x, *factors) -> Float[Array, "m m"]:
-    half, added = _transformed(kernel, examples, x, *factors)
-    covariance = kernel.matrix(x, x, same=True) - half.T @ half
-    return covariance if added is None else covariance + added.T @ added
+def _covariance(kernel, examples, x, covariance) -> Float[Array, "m m"]:
+    return covariance.matrix(kernel, examples, x)
 
 
 def require_maximum(posterior: LaplacePosterior) -> LaplacePosterior:
@@ -147,12 +114,7 @@ def require_maximum(posterior: LaplacePosterior) -> LaplacePosterior:
     **Returns:** the same posterior.
     """
     curvature = raise_on_failure(posterior.curvature, posterior.result)
-    correction = posterior.correction
-    if correction is None or is_traced(correction):
-        is_maximum = True  # of a convex loss, or not known yet
-    else:
-        is_maximum = np.isfinite(np.asarray(correction)).all()
-    if not is_maximum:
+    if not posterior.posterior_covariance.is_positive():
         raise FitError(
             "the curvature of the posterior is not positive at this fit, so the fit is not a maximum and "
             "there is no Gaussian around it. Fit from another `init=`"
@@ -168,42 +130,5 @@ def around(fit: Fit, evidence: LaplaceEvidence) -> LaplacePosterior:
     **Returns:** a `LaplacePosterior`.
     """
     curvature = evidence.curvature(fit)
-    rows = _rows(curvature)
-    nonconvex = not fit.model.loss.is_convex or evidence.hinge_steepness is not None
-    kernel = unfreeze(fit.model.kernel)
-    root, factor, correction = _factorize(kernel, fit.x, curvature, rows, nonconvex)
-    return LaplacePosterior(fit, curvature, rows, root, factor, correction)
-
-
-def _rows(curvature) -> Int[Array, " r"]:
-    """The examples of positive curvature; in traced code, all examples."""
-    examples = curvature.shape[0]
-    if is_traced(curvature):
-        return jnp.arange(examples)
-    curved = np.flatnonzero(np.asarray(curvature) > 0)
-    count = min(-(-max(len(curved), 1) // _BLOCK) * _BLOCK, examples)
-    # the number of examples is not a valid row, so it marks padding
-    return jnp.asarray(np.pad(curved, (0, count - len(curved)), constant_values=examples))
-
-
-@partial(jit, static_argnames="nonconvex")
-def _factorize(kernel, x, curvature, rows, nonconvex):
-    root = safe_root(curvature.at[rows].get(mode="fill", fill_value=0))
-    curved = exact_gram(kernel, x.at[rows].get(mode="clip")).dense()
-    eye = jnp.eye(rows.shape[0], dtype=x.dtype)
-    factor = cholesky(root[:, None] * curved * root[None, :] + eye)
-    if not nonconvex:
-        return root, factor, None
-    # Covariance after the positive curvatures: S = K - H'H. Negative ones -N change it to
-    # (S^-1 - N)^-1 = S + S N^(1/2) (I - N^(1/2) S N^(1/2))^-1 N^(1/2) S.
-    gram = exact_gram(kernel, x).dense()
-    half = _whitened(root, factor, gram.at[rows].get(mode="clip"))
-    negative_root = safe_root(-curvature)
-    eye = jnp.eye(x.shape[0], dtype=x.dtype)
-    reduced = negative_root[:, None] * (gram - half.T @ half) * negative_root[None, :]
-    negative_factor = cholesky(eye - reduced)
-    # S k for a new point is k - H' (H k), with the same H of its covariances
-    back = solve_triangular(factor, half, transposed=True)
-    through = eye.at[:, rows].add(-(root[:, None] * back).T, mode="drop")
-    correction = solve_triangular(negative_factor, negative_root[:, None] * through)
-    return root, factor, correction
+    definite = fit.model.loss.is_convex and evidence.hinge_steepness is None
+    return LaplacePosterior(fit, curvature, laplace_covariance(fit, curvature, definite))

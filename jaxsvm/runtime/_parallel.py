@@ -141,7 +141,7 @@ class _OneBlasThread:
                 self._limits = None
 
 
-one_blas_thread = _OneBlasThread()
+one_blas_thread: _OneBlasThread = _OneBlasThread()
 
 
 def require_own_process() -> None:

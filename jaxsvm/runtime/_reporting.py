@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import jax.monitoring
 
-logger = logging.getLogger("jaxsvm")
+logger: logging.Logger = logging.getLogger("jaxsvm")
 logger.addHandler(logging.NullHandler())
 
 _COMPILED = "/jax/core/compile/backend_compile_duration"  # the name of JAX's event
@@ -124,11 +124,13 @@ def warn_user(message: str, category: type[Warning]) -> None:
 
     **Arguments:** `message`; `category`, the class of the warning.
     """
-    package = __name__.partition(".")[0]
-    level = outermost = 1
+    ours = __name__.partition(".")[0]
+    packages = []
     frame = sys._getframe()
     while frame is not None:
-        if frame.f_globals.get("__name__", "").partition(".")[0] == package:
-            outermost = level
-        level, frame = level + 1, frame.f_back
+        packages.append(frame.f_globals.get("__name__", "").partition(".")[0])
+        frame = frame.f_back
+    outermost = len(packages) - packages[::-1].index(ours)
+    while packages[outermost : outermost + 1] == ["equinox"]:  # it wraps methods of our classes
+        outermost += 1
     warnings.warn(message, category, stacklevel=outermost + 1)

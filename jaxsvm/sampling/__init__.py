@@ -14,7 +14,6 @@ from ._diagnostics import Diagnostics as Diagnostics
 from ._diagnostics import SamplingWarning as SamplingWarning
 from ._diagnostics import Thresholds as Thresholds
 from ._diagnostics import check_wall as check_wall
-from ._diagnostics import check_whitening as check_whitening
 from ._diagnostics import diagnose as diagnose
 from ._diagnostics import largest_rhat as largest_rhat
 from ._diagnostics import split_rhat as split_rhat

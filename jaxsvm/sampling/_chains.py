@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from .._parameters import parameters
 from ..linalg import solve_triangular
@@ -84,7 +84,7 @@ def first_log_step(method: Method, dtype: Any) -> Float[Array, ""]:
 
 
 def warm_up(
-    target: Target, method: Method, chains: Chains, key, draws: int, age: float = 0.0
+    target: Target, method: Method, chains: Chains, key: PRNGKeyArray, draws: int, age: float = 0.0
 ) -> Chains:
     """Move the chains for a while, and adapt the step size and the scaling on the way.
 
@@ -156,7 +156,12 @@ def moments(target: Target, latent: Float[Array, "chains n"]) -> Float[Array, "4
     return jnp.mean(jnp.stack([slope, latent, slope * latent, latent**2]), axis=1)
 
 
-def mean_curvature(slope, latent, product, square):
+def mean_curvature(
+    slope: Float[Array, "*n"],
+    latent: Float[Array, "*n"],
+    product: Float[Array, "*n"],
+    square: Float[Array, "*n"],
+) -> Float[Array, "*n"]:
     """The slope of the regression of `u_i` on `f_i`: for a Gaussian `f_i` the mean of `d2L/df2`.
 
     This is Stein's lemma; it accounts for kinks as well.
@@ -181,7 +186,7 @@ def draw(
     target: Target,
     method: Method,
     chains: Chains,
-    key,
+    key: PRNGKeyArray,
     draws: int,
     keep: int = 1,
     gradients: bool = False,

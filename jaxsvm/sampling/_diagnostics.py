@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..approximations import check_lost_variance
 from ..runtime import warn_user
 from ._chains import Traces
 
@@ -21,9 +22,8 @@ class Thresholds(NamedTuple):
 
     `rhat`, `ess_of_chain` (effective draws of each chain), `divergences` (their share) and `ebfmi` are as
     in `Diagnostics`. A mean acceptance below `least_acceptance` is low; below `stuck` a chain hardly moves;
-    above `timid` the steps are too short. A chain needs `fewest_draws` to be judged; `lost_variance` is the
-    share of the prior's variance that a low rank may lose; `step_rhat` is the limit for the few draws of one
-    step of a search.
+    above `timid` the steps are too short. A chain needs `fewest_draws` to be judged; `step_rhat` is the
+    limit for the few draws of one step of a search.
     """
 
     rhat: float = 1.05
@@ -36,7 +36,6 @@ class Thresholds(NamedTuple):
     fewest_draws: int = 8
     # At about this share the error of the evidence and of its gradient, relative to the exact kernel,
     # reaches the standard errors of typical runs.
-    lost_variance: float = 0.01
     step_rhat: float = 1.5
 
 
@@ -145,7 +144,7 @@ def _problems(d: Diagnostics, limits: Thresholds) -> list[str]:
     elif len(stuck):
         problems.append(
             f"chains {stuck.tolist()} do not move, {chains - len(stuck)} do: averages are biased "
-            "towards the positions of the first. Lengthen the warm-up or lower the step size"
+            "towards the positions of the stuck chains. Lengthen the warm-up or lower the step size"
         )
     elif acceptance.mean() < limits.least_acceptance:
         problems.append(
@@ -164,7 +163,7 @@ def _problems(d: Diagnostics, limits: Thresholds) -> list[str]:
         )
     else:
         problems += _problems_of_mixing(d, limits)
-    return problems + check_whitening(float(d.whitening_error)) + check_wall(d.wall)
+    return problems + check_lost_variance(float(d.whitening_error)) + check_wall(d.wall)
 
 
 def _problems_of_mixing(d: Diagnostics, limits: Thresholds) -> list[str]:
@@ -194,23 +193,6 @@ def _problems_of_mixing(d: Diagnostics, limits: Thresholds) -> list[str]:
             f"the energies mix slowly (E-BFMI {energies:.2f}): tails may be missed; draw more"
         )
     return problems
-
-
-def check_whitening(error: float) -> list[str]:
-    """Report a low rank that loses too much of the prior's variance.
-
-    **Arguments:** `error`, the share that is lost.
-
-    **Returns:** an empty list, or a list with one message.
-    """
-    limit = Thresholds().lost_variance
-    if error <= limit:
-        return []
-    return [
-        f"the low rank loses {error:.1%} of the prior's variance, more than {limit:.0%}: the result holds "
-        "for the low-rank machine, not for the model. Raise the rank and the number of landmarks of "
-        "`jaxsvm.Nystrom`, or use `jaxsvm.Exact()`"
-    ]
 
 
 def check_wall(wall: bool) -> list[str]:

@@ -16,6 +16,7 @@ from .._results import FitError
 from .._trees import member
 from ..criteria import (
     AbstractCriterion,
+    Data,
     Evaluation,
     LaplaceEvidence,
     evaluation,
@@ -63,7 +64,7 @@ def sample_hyperparameters(
     [CKO04, sec. IV] mentions.
 
     The Laplace evidence may jump or have kinks; the Metropolis test corrects for both. The density is zero
-    out of the `bounds` and where a fit fails.
+    outside the `bounds` and where a fit fails.
 
     **Arguments:**
 
@@ -94,7 +95,7 @@ def sample_hyperparameters(
     plan = _Plan(chains, warmup, draws, integration_steps)
     _check(model, plan, start)
     check_inside(model, bounds)
-    task = _Task(target, x, y, weights, *limits(model, bounds))
+    task = _Task(target, Data(x, y, weights), *limits(model, bounds))
     select_key, start_key, chain_key = jax.random.split(key, 3)
     if start == "select":
         model = select(
@@ -178,10 +179,8 @@ class _Target(AbstractCriterion):
     def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         self.evidence.check(model, x, y)
 
-    def evaluate(
-        self, model: KernelMachine, x: Array, y: Array, weights: Array, memory: Any = None
-    ) -> Evaluation:
-        value, result, memory = self.evidence.evaluate(model, x, y, weights, memory)
+    def evaluate(self, model: KernelMachine, data: Data, memory: Any = None) -> Evaluation:
+        value, result, memory = self.evidence.evaluate(model, data, memory)
         return evaluation(value - self.prior(model), result, memory)
 
 
@@ -189,9 +188,7 @@ class _Task(NamedTuple):
     """The density that all chains sample."""
 
     target: _Target
-    x: Float[Array, "n d"]
-    y: Float[Array, " n"]
-    weights: Float[Array, " n"]
+    data: Data
     low: KernelMachine
     high: KernelMachine
 
@@ -224,9 +221,9 @@ def _is_inside(task: _Task, model) -> Bool[Array, ""]:
 
 def _log_density_and_gradient(model, task: _Task):
     def value_of(model):
-        return task.target.evaluate(unfreeze(model), task.x, task.y, task.weights)[:2]
+        return task.target.evaluate(unfreeze(model), task.data)[:2]
 
-    # out of the bounds the density is zero, and fits may be slow or fail: evaluate at the bounds
+    # outside the bounds the density is zero, and fits may be slow or fail: evaluate at the bounds
     near = clip(model, task.low, task.high)
     (value, result), gradient = jax.value_and_grad(value_of, has_aux=True)(near)
     finite = jnp.isfinite(value) & jnp.all(jnp.isfinite(ravel_pytree(gradient)[0]))
@@ -334,7 +331,7 @@ def _run_chains(
         return _run(task, begun, keys[chain], plan, report)
 
     with bar:
-        outcomes = map_in_threads(run_one, plan.chains, task.x.shape[0])
+        outcomes = map_in_threads(run_one, plan.chains, task.data.x.shape[0])
     rows = jax.tree.map(lambda *leaves: np.stack(leaves), *[rows for rows, _ in outcomes])
     return rows, np.array([size for _, size in outcomes])
 

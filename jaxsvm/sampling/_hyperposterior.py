@@ -28,7 +28,7 @@ class HyperDiagnostics(eqx.Module):
 
     For each chain: `acceptance`, the mean probability of acceptance; `divergences`, the number of transitions
     with a huge energy error; `failures`, of transitions rejected because a fit failed; `outside`, of
-    transitions rejected because they led out of the bounds; `step_size`. For each entry of each parameter, by
+    transitions rejected because they left the bounds; `step_size`. For each entry of each parameter, by
     name: `rhat`, of ranks and half chains (one if they agree), and `ess_bulk`, the effective number of draws
     of all chains together. `draws` is the number of draws of each chain.
     """
@@ -80,7 +80,7 @@ class HyperDiagnostics(eqx.Module):
             )
         if share(self.outside) > 0.25:
             problems.append(
-                f"{share(self.outside):.0%} of the transitions led out of the bounds: widen them"
+                f"{share(self.outside):.0%} of the transitions left the bounds: widen them"
             )
         return problems
 

@@ -12,11 +12,10 @@ from .._machine import KernelMachine
 from .._parameters import unfreeze
 from ..approximations import (
     AbstractApproximation,
+    AbstractSubspace,
     Exact,
-    Subspace,
     Whitening,
     require_approximation,
-    whiten,
 )
 from ..posteriors import AbstractMachinePredictor, AbstractMixture, Components, Joint, same_for_all
 from ..runtime import Progress, filter_jit, jit, require_own_process
@@ -86,7 +85,8 @@ class Posterior(AbstractMixture, AbstractMachinePredictor):
         **Returns:** a `Joint`.
         """
         points = as_points(x, self.x).astype(self.x.dtype)
-        features, covariance = _residual(self.whitening, unfreeze(self.model).kernel, points)
+        basis, kernel = self.whitening.basis, unfreeze(self.model).kernel
+        features, covariance = _joint_features(basis, kernel, points)
         values = self._draws() @ features.T
         return Joint(values[None], covariance[None], jnp.ones(1, values.dtype))
 
@@ -119,7 +119,7 @@ class Posterior(AbstractMixture, AbstractMachinePredictor):
 
     def _features(self, x):
         points = as_points(x, self.x).astype(self.x.dtype)
-        return _features(self.whitening, unfreeze(self.model).kernel, points)
+        return _features(self.whitening.basis, unfreeze(self.model).kernel, points)
 
 
 def _spread(count: int) -> np.ndarray:
@@ -135,15 +135,13 @@ def _spread(count: int) -> np.ndarray:
 
 
 @jit
-def _features(whitening, kernel, points):
-    return whitening.features(kernel, points)
+def _features(basis, kernel, points):
+    return basis.features(kernel, points)
 
 
 @jit
-def _residual(whitening, kernel, points):
-    """Features of new points, and the covariance of the prior outside their span."""
-    features, _ = whitening.features(kernel, points)
-    return features, kernel.matrix(points, points, same=True) - features @ features.T
+def _joint_features(basis, kernel, points):
+    return basis.joint_features(kernel, points)
 
 
 def sample(
@@ -164,7 +162,7 @@ def sample(
     """Draw from the posterior of the latent function.
 
     Its density is proportional to `exp(-sum_i L(y_i, theta_i)) N(theta; 0, K)`. BlackJAX moves all chains at
-    once, in coordinates in which the prior is white: `theta = V b`, exactly or by Nystrom's method
+    once, in coordinates in which the prior is white: `theta = V b`, exactly or with a low rank
     [GS03, sec. 4.2; GS05]. The chains begin at the mode, which is the fit with all kinks rounded off.
 
     **Arguments:**
@@ -173,7 +171,7 @@ def sample(
       prior would be improper.
     - `key`: a random key; the same key gives the same draws.
     - `approximation`: of the kernel matrix. `jaxsvm.Exact()`, the default, has one white coordinate per
-      example; `jaxsvm.Nystrom(rank=...)` has fewer.
+      example; `jaxsvm.Nystrom(rank=...)` and `jaxsvm.RandomFourier(features=...)` have fewer.
     - `method`: `jaxsvm.sampling.HMC(...)` or `NUTS(...)`.
     - `chains`: the number of chains.
     - `warmup`: the number of draws of each chain that adapt the step size and the scaling.
@@ -243,14 +241,14 @@ class Setup(NamedTuple):
     x: Float[Array, "n d"]
     y: Float[Array, " n"]
     weights: Float[Array, " n"]
-    subspace: Subspace
+    subspace: AbstractSubspace
 
     def whiten(self) -> tuple[Whitening, Target]:
         """White coordinates of the latent function, and the posterior in them.
 
         **Returns:** a `Whitening` and a `Target`.
         """
-        whitening = whiten(self.model.kernel, self.x, self.subspace)
+        whitening = self.subspace.whiten(self.model.kernel, self.x)
         return whitening, Target(self.model.loss, whitening.factor, self.y, self.weights)
 
 

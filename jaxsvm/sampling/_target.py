@@ -16,8 +16,9 @@ _SOFTENING = 0.1  # of kinks, in units of the latent function, during the search
 class Target(NamedTuple):
     """`p(b | D) ~ exp(-sum_i w_i L(y_i, (V b)_i) - b'b / 2)`.
 
-    [GS05, eq. 19]. `loss` is L, `factor` is V, and each example has one entry of `y` and `weights`. Scaling
-    the weights by a number between 0 and 1 tempers the posterior.
+    [GS05, eq. 19]; its dynamics are eqs. 20-21, where the sign before C is wrong. `loss` is L, `factor` is V,
+    and each example has one entry of `y` and `weights`. Scaling the weights by a number between 0 and 1
+    tempers the posterior.
     """
 
     loss: AbstractLoss

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._parameters import Frozen
+from ..fields import Frozen
 from ..kernels import UserFunction
 from ..persistence import FileError, load_as, require_writable, save_as
 

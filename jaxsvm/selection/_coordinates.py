@@ -77,7 +77,7 @@ def _pruned(model):
 
 
 def check_inside(model: KernelMachine, bounds: Ranges | None) -> None:
-    """Raise if a hyperparameter of the model is out of its bounds; pruned inputs have none.
+    """Raise if a hyperparameter of the model is outside its bounds; pruned inputs have none.
 
     **Arguments:** `model`; `bounds`, by name and in natural units, or None.
     """
@@ -90,7 +90,7 @@ def check_inside(model: KernelMachine, bounds: Ranges | None) -> None:
         outside = (value < low - slack) | (value > high + slack)
         if (outside & ~np.asarray(pruned[name])).any():
             raise ValueError(
-                f"the start `{name}` = {value} is out of its bounds ({lowest}, {highest}): change the model "
+                f"the start `{name}` = {value} is outside its bounds ({lowest}, {highest}): change the model "
                 "or the bounds"
             )
 
@@ -100,7 +100,7 @@ def draw_starts(
     starts: Ranges | KernelMachine | float,
     bounds: Ranges | None,
     restarts: int,
-    key,
+    key: Any,
 ) -> KernelMachine:
     """Draw the models that a search starts from, stacked along the leading axis of each leaf.
 
@@ -179,7 +179,7 @@ def _ends(model, starts: Ranges, bounds: Ranges | None) -> tuple[KernelMachine, 
         low, high = outer.get(name, (-np.inf, np.inf))
         if np.any(np.asarray(lowest) < np.asarray(low)) or np.any(np.asarray(highest) > high):
             raise ValueError(
-                f"`starts` of `{name}` ({lowest}, {highest}) reach out of its bounds ({low}, {high})"
+                f"`starts` of `{name}` ({lowest}, {highest}) exceed its bounds ({low}, {high})"
             )
         bottom, top = _set(bottom, name, lowest), _set(top, name, highest)
     return bottom, top

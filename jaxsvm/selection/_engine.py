@@ -12,7 +12,6 @@ from .._machine import KernelMachine
 from .._results import RESULTS
 from .._trees import choose
 from ..criteria import is_usable, scores
-from ..gram import exact_gram
 from ..runtime import filter_jit
 from ..solvers import Start
 from ._steppers import AbstractStepper, Look, Problem
@@ -157,19 +156,24 @@ def _errors(task: Task, model: KernelMachine, start: Start):
 
     Shares of wrong labels, or mean squared errors of a regression; NaN without such data.
     """
-    x, y, weights, _ = data = task.problem.data
-    nan = jnp.full((), jnp.nan, x.dtype)
+    data = task.problem.data
+    nan = jnp.full((), jnp.nan, data.x.dtype)
     if task.test is None and task.validation is None:
         return start, nan, nan
     free = data.complete(model)
-    fitted = fit_gram(free, exact_gram(free.kernel, x), x, y, weights, start)
+    gram, basis, _ = data.representation.matrix(free.kernel, data.x)
+    fitted = fit_gram(free, gram, data.x, data.y, data.weights, start)
     score = scores.error if free.loss.is_classifier else scores.squared
 
     def error(pair):
         if pair is None:
             return nan
         points, targets = pair
-        latent = free.kernel.matrix(points, x, same=False) @ fitted.dual + fitted.offset
+        if basis is None:
+            features = free.kernel.matrix(points, data.x, same=False)
+        else:
+            features, _ = basis.features(free.kernel, points)
+        latent = features @ gram.coefficients(fitted.dual) + fitted.offset
         return jnp.mean(score(targets, latent))
 
     return Start(fitted.dual, fitted.offset), error(task.test), error(task.validation)

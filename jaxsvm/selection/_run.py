@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._machine import KernelMachine, Machine
-from .._parameters import free_parameters, restore_frozen
+from .._parameters import free_parameters, restore_frozen, unfreeze
 from .._results import RESULTS, FitError
 from .._trees import member, stack
-from ..runtime import Progress, map_in_threads, warn_user
+from ..approximations import check_lost_variance
+from ..runtime import Progress, jit, map_in_threads, warn_user
 from ._checkpoint import Checkpoint
 from ._engine import (
     RUNNING,
@@ -185,6 +186,19 @@ def _padded(rows: np.ndarray, length: int) -> np.ndarray:
     return np.concatenate([rows.astype(dtype), missing])
 
 
+def _lost_variance(task: Task, kernel) -> list[str]:
+    """What is wrong with the representation of the kernel matrix at the end of a search."""
+    data = task.problem.data
+    if data.representation.kept is None:
+        return []
+    return check_lost_variance(float(_error_of(data.representation, kernel, data.x)))
+
+
+@jit
+def _error_of(representation, kernel, x):
+    return representation.matrix(kernel, x).error
+
+
 def conclude(
     task: Task, model: Machine, states: State, rows: Row, key: Any, throw: bool
 ) -> Selection[Machine]:
@@ -206,12 +220,13 @@ def conclude(
     if usable[best]:
         info = {name: np.asarray(column)[best] for name, column in rows.info.items()}
         problems = objective.problems(member(ends, best), info, int(states.best.step[best]))
+        problems = (*problems, *_lost_variance(task, unfreeze(member(ends, best)).kernel))
     if problems:
         warn_user(
             "the end of the search should not be trusted as it is: " + ". ".join(problems),
             objective.traits.warning,
         )
-    x, y, weights, _ = task.problem.data
+    data = task.problem.data
     return Selection(
         model=member(ends, best),
         value=jnp.asarray(values[best]),
@@ -221,9 +236,10 @@ def conclude(
         scores=jnp.asarray(scores),
         results=jnp.asarray(codes),
         history=_history(task, model, rows, states),
-        x=x,
-        y=y,
-        weights=weights,
+        x=data.x,
+        y=data.y,
+        weights=data.weights,
+        representation=data.representation,
         problems=problems,
     )
 

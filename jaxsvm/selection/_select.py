@@ -12,6 +12,7 @@ import optax
 
 from .._machine import KernelMachine, Machine
 from .._parameters import split_frozen
+from ..approximations import AbstractApproximation, Exact, represent
 from ..criteria import AbstractObjective, Data, Traits, prepare
 from ..optimizers import GreedyWalk, adaptive_rates, lbfgs
 from ..validation import as_inputs, as_targets, check_count, check_number
@@ -47,6 +48,7 @@ def select(
     starts: Ranges | KernelMachine | float = 1.0,
     bounds: Ranges | None = None,
     weights: Any = None,
+    approximation: AbstractApproximation = Exact(),  # noqa: B008, it is immutable
     max_steps: int | None = None,
     seconds: float | None = None,
     test: tuple[Any, Any] | None = None,
@@ -81,6 +83,9 @@ def select(
       A model whose leaves have a leading axis of length `restarts` gives the starts themselves.
     - `bounds`: a mapping such as `{"kernel.lengthscale": (0.01, 100)}` in natural units; `(0, 10)` and
       `(0.1, inf)` bound one side. Lengthscales that `criteria.prune` has set to 1e15 stay there.
+    - `approximation`: how criteria and the fits for `test` and `validation` represent the kernel matrix, as
+      for `jaxsvm.fit`. Landmarks are chosen once, at `model`, and stay fixed during the search. The sampled
+      evidence has its own.
     - `max_steps`: the limit of steps of each start, of which the first evaluates the start itself. By default
       200, or 60 for the sampled evidence.
     - `seconds`: the time after which no step begins; every start still takes its first steps.
@@ -119,7 +124,7 @@ def select(
 
     keys = jax.random.split(jax.random.key(0) if key is None else key, 3)
     emptied, fixed = split_frozen(model)
-    data = Data(x, y, weights, fixed)
+    data = Data(x, y, weights, fixed, represent(approximation, model, x))
     task = Task(
         problem=Problem(
             criterion.prepare(model, data, keys[2]),

@@ -12,6 +12,7 @@ from .._machine import Machine_co
 from .._parameters import format_parameters, replace
 from .._results import RESULTS, FitError
 from .._trees import member
+from ..approximations import EXACT, Representation
 from ..criteria import AbstractCriterion
 from ..posteriors import Ensemble
 
@@ -58,7 +59,8 @@ class Selection(eqx.Module, Generic[Machine_co]):
     `results` their codes of `jaxsvm.RESULTS`, `history` all their steps. A value is NaN if the objective has
     none: the sampled evidence is estimated only to compare several starts. `scores` are the numbers that
     ranked the starts, validation errors or values; infinite for a start that failed. `x`, `y` and `weights`
-    are the data. `problems` say what is wrong with the best start and what to do about it.
+    are the data, `representation` that of their kernel matrix. `problems` say what is wrong with the best
+    start and what to do about it.
     """
 
     model: Machine_co
@@ -72,12 +74,18 @@ class Selection(eqx.Module, Generic[Machine_co]):
     x: Float[Array, "n d"]
     y: Float[Array, " n"]
     weights: Float[Array, " n"]
+    representation: Representation = EXACT
     problems: tuple[str, ...] = eqx.field(static=True, default=())
 
     @property
     def result(self) -> Int[Array, ""]:
         """The result code of the best start."""
         return self.results[self.best]
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """How the search fitted machines."""
+        return {"weights": self.weights, "approximation": self.representation}
 
     @property
     def usable(self) -> np.ndarray:
@@ -90,11 +98,11 @@ class Selection(eqx.Module, Generic[Machine_co]):
         After a criterion of `jaxsvm.gp`, use the function of its method for the posterior, such as
         `gp.mean_field(best.model, x, y)`.
 
-        **Arguments:** `options`, as for `jaxsvm.fit`.
+        **Arguments:** `options`, as for `jaxsvm.fit`; `approximation` is that of the search by default.
 
         **Returns:** a `Fit`.
         """
-        return fit(self.model, self.x, self.y, weights=self.weights, **options)
+        return fit(self.model, self.x, self.y, **{**self._options, **options})
 
     def along(self, criterion: AbstractCriterion, start: int | None = None) -> np.ndarray:
         """Another criterion at each step of a start, such as `GACV` after the evidence was minimized.
@@ -118,7 +126,7 @@ class Selection(eqx.Module, Generic[Machine_co]):
             if np.isfinite(record.magnitude[start, step]) or np.isfinite(record.value[start, step]):
                 there = {name: row[start, step] for name, row in record.parameters.items()}
                 model = replace(self.model, there)
-                value = criterion(model, self.x, self.y, weights=self.weights, throw=False)
+                value = criterion(model, self.x, self.y, **self._options, throw=False)
             values.append(float(value))
         return np.array(values)
 
@@ -140,7 +148,7 @@ class Selection(eqx.Module, Generic[Machine_co]):
         members, values = [], []
         for start in np.flatnonzero(self.usable).tolist():
             model = member(self.models, start)
-            fitted = fit(model, self.x, self.y, weights=self.weights, throw=False)
+            fitted = fit(model, self.x, self.y, **self._options, throw=False)
             if RESULTS(int(fitted.result)).is_success:
                 members.append(fitted)
                 values.append(float(self.values[start]))

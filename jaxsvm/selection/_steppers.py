@@ -40,8 +40,7 @@ class Problem(NamedTuple):
     def evaluate(self, model: KernelMachine, memory: Any) -> Evaluation:
         """The value of a criterion, without its gradient."""
         criterion: Any = self.objective
-        x, y, weights, _ = self.data
-        return criterion.evaluate(self.data.complete(model), x, y, weights, memory)
+        return criterion.evaluate(self.data.complete(model), self.data, memory)
 
 
 class Look(NamedTuple):

@@ -1,4 +1,4 @@
-"""Rules that end a search, passed to `jaxsvm.select` as `stop=`; several can be combined."""
+"""Stopping rules: they end a search, passed to `jaxsvm.select` as `stop=`; several can be combined."""
 
 import abc
 from typing import Any, ClassVar, NamedTuple

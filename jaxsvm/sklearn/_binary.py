@@ -28,7 +28,6 @@ from .. import (
 from ..approximations import AbstractApproximation
 from ..criteria import AbstractObjective, LaplaceEvidence, linear_response
 from ..evidence import Sampled
-from ..gram import exact_gram
 from ..kernels import AbstractKernel
 from ..losses import Probit
 from ..optimizers import lbfgs
@@ -252,7 +251,7 @@ def _free_machine(settings: Settings, model: KernelMachine, full: Examples) -> K
 @jit
 def _leave_one_out(fitted: Fit):
     """Leave-one-out values, and Laplace's approximation of the log evidence if it is defined."""
-    gram = exact_gram(fitted.model.kernel, fitted.x)
+    gram = fitted.gram()
     evidence = None if fitted.model.offset else -_LAPLACE.score(gram, fitted)
     return linear_response(gram, fitted), evidence
 

@@ -18,7 +18,7 @@ from ..runtime import map_in_threads
 from ..selection import METHODS
 from ..validation import plain
 from ._binary import EVIDENCE, MEAN_FIELD, Binary, Examples, Settings, tune
-from ._data import as_numpy, padded, random_subset
+from ._data import Scaling, as_numpy, padded, random_subset
 from ._estimator import KERNELS, AbstractEstimator, KernelName, documented, require_relevance
 
 MethodName = Literal[
@@ -72,7 +72,8 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
         settings = self._settings()
         x, labels = self._validate_examples(X, y)
         check_classification_targets(labels)
-        self.classes_, codes = np.unique(labels, return_inverse=True)
+        classes, codes = np.unique(labels, return_inverse=True)
+        self.classes_: np.ndarray = classes
         if len(self.classes_) < 2:
             raise ValueError(
                 f"{type(self).__name__} needs at least two classes, but `y` has one class only: "
@@ -86,7 +87,7 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
             )
         weights = weights * self._class_weights(codes)
         random = self._random()
-        self.scaling_ = self._fit_scaling(x, weights)
+        self.scaling_: Scaling = self._fit_scaling(x, weights)
         x = self.scaling_(x)
         indices = random_subset(codes, self.max_examples, random, stratify=True)
         positive = [1] if len(self.classes_) == 2 else range(len(self.classes_))
@@ -273,8 +274,9 @@ class BayesianSVC(AbstractClassifier):
     """A support vector classifier that chooses all its hyperparameters itself.
 
     Inputs are standardized. Amplitude, lengthscales, offset and C minimize a differentiable criterion
-    (`jaxsvm.select`), without cross-validation. Probabilities come from a sigmoid of the leave-one-out
-    values, which the fit has in closed form; with `method="evidence"` they come from posterior samples.
+    (`jaxsvm.select`) within wide bounds (`_BOUNDS` in `jaxsvm/sklearn/_binary.py`), without
+    cross-validation. Probabilities come from a sigmoid of the leave-one-out values, which the fit has in
+    closed form; with `method="evidence"` they come from posterior samples.
 
     Parameters
     ----------

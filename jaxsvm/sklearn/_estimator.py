@@ -209,7 +209,7 @@ class AbstractEstimator(BaseEstimator):
 
     def _conclude(self, searches: list) -> None:
         """Set `n_iter_`, and warn if a search stopped before it converged."""
-        self.n_iter_ = max(1, *(int(np.max(np.asarray(s.history.steps))) for s in searches))
+        self.n_iter_: int = max(1, *(int(np.max(np.asarray(s.history.steps))) for s in searches))
         codes = [RESULTS(int(np.asarray(s.results)[s.best])) for s in searches]
         out_of_time = codes.count(RESULTS.time_limit)
         unfinished = codes.count(RESULTS.iteration_limit) + out_of_time

@@ -24,14 +24,13 @@ from .. import (
     select,
 )
 from ..criteria import LaplaceEvidence, linear_response
-from ..gram import exact_gram
 from ..kernels import AbstractKernel, Constant
 from ..losses import Quadratic
 from ..optimizers import lbfgs
 from ..regression import center_and_scale
 from ..runtime import jit
 from ..selection.stopping import SmallChange, SmallGradient
-from ._data import as_numpy, padded, padded_points, random_subset
+from ._data import Scaling, as_numpy, padded, padded_points, random_subset
 from ._estimator import (
     KERNELS,
     AbstractEstimator,
@@ -133,8 +132,9 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
         x, y = self._validate_examples(X, y, y_numeric=True)
         x, y, weights = self._with_positive_weight(x, np.asarray(y, float), sample_weight)
         center, scale = center_and_scale(y, weights)
-        self.target_center_, self.target_scale_ = center, scale
-        self.scaling_ = self._fit_scaling(x, weights)
+        self.target_center_: float = center
+        self.target_scale_: float = scale
+        self.scaling_: Scaling = self._fit_scaling(x, weights)
         full = padded(self.scaling_(x), (y - center) / scale, weights)
         indices = random_subset(y, self.max_examples, self._random(), stratify=False)
         subset = padded(full[0][indices], full[1][indices], weights[indices])
@@ -309,4 +309,4 @@ def _with_family(family: Any, model: KernelMachine) -> KernelMachine:
 
 @jit
 def _leave_one_out(fitted):
-    return linear_response(exact_gram(fitted.model.kernel, fitted.x), fitted)
+    return linear_response(fitted.gram(), fitted)

@@ -20,6 +20,7 @@ from ._optimality import (
 from ._problem import Options, Point, Problem, Solution, Start
 
 _STALL_LIMIT = 60  # steps without progress
+_PATIENCE = 3  # such steps once the tolerance is met
 _SHORTEST = 1e-12  # step, relative to Newton's
 _LIGHT = 1e-3  # lighter examples than this, relative to the heaviest, are lifted at a wall
 
@@ -70,7 +71,7 @@ def _initial(problem: Problem, start: Start) -> _State:
     return _State(
         now=point,
         best=point,
-        verdict=Verdict(endless, endless, endless, jnp.array(False)),
+        verdict=Verdict(endless, endless, endless, jnp.array(False), jnp.array(False)),
         milestone=endless,
         lift=jnp.asarray(lift, dtype),
         iterations=jnp.array(0),
@@ -84,7 +85,7 @@ def _unfinished(options: Options, state: _State) -> Bool[Array, ""]:
         ~state.verdict.is_solution
         & state.sound
         & (state.iterations < options.max_iterations)
-        & (state.stalls < _STALL_LIMIT)
+        & (state.stalls < jnp.where(state.verdict.is_acceptable, _PATIENCE, _STALL_LIMIT))
     )
 
 
@@ -119,7 +120,7 @@ def _conclude(problem: Problem, options: Options, last: _State) -> Solution:
     latent = problem.gram @ beta + offset
     # where the quick estimate of rounding errors is too large, the sharp one decides
     verdict = jax.lax.cond(
-        last.verdict.is_solution,
+        last.verdict.is_acceptable,
         lambda: last.verdict,
         lambda: judge_smooth(
             problem, options, beta, offset, latent, sharp_rounding_errors(problem, beta, offset)
@@ -127,7 +128,7 @@ def _conclude(problem: Problem, options: Options, last: _State) -> Solution:
     )
     success = RESULTS.successful if loss.is_convex else RESULTS.local_optimum
     result = jnp.select(
-        [verdict.is_solution, ~last.sound | (last.stalls >= _STALL_LIMIT)],
+        [verdict.is_acceptable, ~last.sound | (last.stalls >= _STALL_LIMIT)],
         [success, RESULTS.precision_limit],
         RESULTS.iteration_limit,
     )

@@ -20,13 +20,15 @@ class Verdict(NamedTuple):
     `residual` is the largest violation of the KKT conditions, in units of the latent function. `gap` is the
     primal minus the dual objective, relative to the primal; `largest_gap` is the same difference at the
     worst latent values within rounding errors, absolute. `is_solution` is true if both the residual
-    and the largest gap are within their tolerances.
+    and the largest gap are within their tolerances. Newton's method aims at less than its tolerance, since
+    its last step costs little; `is_acceptable` is true if the tolerance itself is met.
     """
 
     residual: Float[Array, ""]
     gap: Float[Array, ""]
     largest_gap: Float[Array, ""]
     is_solution: Bool[Array, ""]
+    is_acceptable: Bool[Array, ""]
 
 
 def latent_size(problem: Problem) -> Float[Array, ""]:
@@ -120,7 +122,8 @@ def judge_smooth(
     Dual coefficients are the slopes at the latent values where the loss is flat compared with the prior, and
     `beta` where it is steep: there a rounding error of the latent value changes the slope a lot. The gap is
     Fenchel's for the steep examples, to second order `(beta + w L')^2 / (2 w L'')`, plus
-    `1/2 (beta - dual)' K (beta - dual)` for the flat ones.
+    `1/2 (beta - dual)' K (beta - dual)` for the flat ones. A coefficient that is no slope of the loss near
+    the latent value, such as one of the wrong sign beyond the margin, counts as flat by what it lacks.
     """
     loss, y, weights = problem.loss, problem.y, problem.weights
     counts = weights > 0
@@ -130,19 +133,38 @@ def judge_smooth(
     curvatures = jnp.abs(weighted_curvatures(problem, latent, errors))
     misfit = beta + slopes
     steep = curvatures * problem.gram.diagonal() > 1
-    flat_misfit = jnp.where(steep, 0.0, misfit)
-    smooth = problem.gram @ flat_misfit
-    flat_gap = jnp.maximum(flat_misfit @ smooth, 0) / 2
     # the change of the latent value that would give a steep example its coefficient
     shift = jnp.where(steep, jnp.abs(misfit) / jnp.where(steep, curvatures, 1.0), 0.0)
+    unreachable = _unreachable(problem, beta, latent, shift + errors)
+    flat_misfit = jnp.where(steep, unreachable, misfit)
+    smooth = problem.gram @ flat_misfit
+    flat_gap = jnp.maximum(flat_misfit @ smooth, 0) / 2
     gap = flat_gap + jnp.sum(curvatures * shift**2) / 2
-    largest_gap = flat_gap + jnp.sum(jnp.where(steep, curvatures * (shift + errors) ** 2, 0.0)) / 2
+    # a product of large coefficients that cancel is small only up to its rounding errors
+    deviations = jnp.sqrt(jnp.maximum(problem.gram.diagonal(), 0))
+    norm = jnp.sqrt(jnp.sum((deviations * flat_misfit) ** 2))
+    hidden = jnp.sum(jnp.abs(flat_misfit) * _errors_of_sums(deviations * norm, flat_misfit)) / 2
+    largest_gap = (
+        flat_gap + hidden + jnp.sum(jnp.where(steep, curvatures * (shift + errors) ** 2, 0.0)) / 2
+    )
     residual = jnp.maximum(jnp.max(jnp.abs(smooth)), jnp.max(shift))
+    # the slopes of flat examples have the errors of their latent values, and the product adds them up
+    slope_errors = jnp.where(steep, 0.0, curvatures * errors)
+    errors = errors + deviations * jnp.sum(deviations * slope_errors)
     dual = jnp.where(steep, beta, -slopes)
     # one step of Newton's method more squares the error, down to rounding errors
     tolerance = max(0.01 * options.tolerance_in(beta.dtype), 2 * float(jnp.finfo(beta.dtype).eps))
     point = (beta, offset, latent)
     return _verdict(problem, options, tolerance, point, residual, gap, largest_gap, errors, dual)
+
+
+def _unreachable(problem: Problem, beta, latent, reach) -> Float[Array, " n"]:
+    """The part of each coefficient that the loss has for no latent value within reach."""
+    loss, y, weights = problem.loss, problem.y, problem.weights
+    ends = [weights * loss.derivative(y, latent + step) for step in (-reach, reach)]
+    low, high = -jnp.maximum(*ends), -jnp.minimum(*ends)
+    missing = beta - jnp.clip(beta, low, high)
+    return jnp.where(weights > 0, missing, 0.0)
 
 
 def _verdict(
@@ -158,20 +180,25 @@ def _verdict(
     if problem.has_offset:
         # `sum(dual) = 0`, relative to the coefficients and in units of the latent function
         excess, total = jnp.abs(jnp.sum(dual)), jnp.sum(jnp.abs(dual))
-        matters = excess * size > epsilon * at_zero  # a bounded loss is almost flat far away
+        reach = size + jnp.abs(offset)  # how far the offset may be from its optimum
+        matters = excess * reach > epsilon * at_zero  # a bounded loss is almost flat far away
         relative_excess = jnp.where(matters, excess / jnp.where(matters, total, 1.0), 0.0)
         residual = jnp.maximum(residual, 2 * size * relative_excess)
-        largest_gap = largest_gap + excess * size
+        largest_gap = largest_gap + excess * reach
     # losses that differ by the rounding error of a latent value of unit size cannot be told apart
     noise = 64 * epsilon * at_zero
     certainty = options.gap_tolerance_in(dtype)
     allowed_gap = certainty * jnp.abs(primal) + noise
     # rounding errors excuse a residual, unless it is so large that a user would notice it
     excused = jnp.minimum(8 * jnp.max(errors), options.visible_in(dtype) * size)
-    allowed = jnp.maximum(tolerance * size, excused)
     relative = jnp.where(gap == 0, 0.0, gap / jnp.where(primal == 0, 1.0, jnp.abs(primal)))
-    is_solution = (residual <= allowed) & (largest_gap <= allowed_gap)
-    return Verdict(residual, relative, largest_gap, is_solution)
+
+    def within(tolerance):
+        allowed = jnp.maximum(tolerance * size, excused)
+        return (residual <= allowed) & (largest_gap <= allowed_gap)
+
+    acceptable = within(options.tolerance_in(dtype))
+    return Verdict(residual, relative, largest_gap, within(tolerance), acceptable)
 
 
 def primal_objective(

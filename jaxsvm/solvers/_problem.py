@@ -16,7 +16,8 @@ class Problem(eqx.Module, Generic[Loss]):
     """Minimize `sum_i weights_i L(y_i, f_i) + 1/2 f' K^-1 f`, with `f = K dual + offset`.
 
     `gram` stands for K, `y` and `weights` are of the examples, `loss` is L, `has_offset` says whether the
-    offset is free or zero.
+    offset is free or zero. In a part of a larger problem, `shift` is what the other examples, whose
+    coefficients are fixed, add to the latent values; None for nothing.
     """
 
     gram: AbstractGram
@@ -24,6 +25,19 @@ class Problem(eqx.Module, Generic[Loss]):
     weights: Float[Array, " n"]
     loss: Loss
     has_offset: bool = eqx.field(static=True)
+    shift: Float[Array, " n"] | None = None
+
+    def latent(
+        self, product: Float[Array, " n"], offset: Float[Array, ""] | float
+    ) -> Float[Array, " n"]:
+        """The latent values.
+
+        **Arguments:** `product`, `K dual`; `offset`.
+
+        **Returns:** one number for each example.
+        """
+        moved = product + offset
+        return moved if self.shift is None else moved + self.shift
 
 
 class Start(NamedTuple):
@@ -58,12 +72,15 @@ class Solution(NamedTuple):
 
 
 class Options(NamedTuple):
-    """How exactly (`tolerance`) and how long (`max_iterations`) to solve; hashable, hence static."""
+    """How exactly (`tolerance`) and how long (`max_iterations`) to solve.
 
-    tolerance: float | None = None
+    With a plain number as tolerance it is hashable, hence static.
+    """
+
+    tolerance: float | Array | None = None
     max_iterations: int = 400
 
-    def tolerance_in(self, dtype: Any) -> float:
+    def tolerance_in(self, dtype: Any) -> Any:
         """The required KKT residual: by default 1e-10 in float64, 2e-6 in float32.
 
         **Arguments:** `dtype`, of the numbers.
@@ -72,7 +89,7 @@ class Options(NamedTuple):
         """
         return _default_tolerance(dtype) if self.tolerance is None else self.tolerance
 
-    def gap_tolerance_in(self, dtype: Any) -> float:
+    def gap_tolerance_in(self, dtype: Any) -> Any:
         """The required duality gap, relative to the primal objective.
 
         By default 1e-6 in float64 and 1e-3 in float32; it changes in proportion to the tolerance.

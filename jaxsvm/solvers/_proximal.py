@@ -41,6 +41,7 @@ _STAGE_LIMIT = 60  # Newton steps in a stage; more are needed only when rounding
 _STALL_LIMIT = 6  # stages without progress
 _FAILURE_LIMIT = 8  # failed factorizations
 _WARM_JUMPS, _STAGE_JUMPS = 5, 2
+_SOFTENING = 0.1  # of the kinks in the first stage, in units of the latent function
 
 
 class _State(NamedTuple):
@@ -78,13 +79,40 @@ def solve_piecewise(
     """
     box = box_of(problem)
     point = _first_point(box, start, warm)
-    # a first step with which a stage can move each latent value by a tenth of the margin
+    method = _Method(box, options, warm, _long_step(box, point))
+    return _run(method, _first_state(method, point))
+
+
+def solve_piecewise_near(
+    problem: Problem[AbstractPiecewise], near: Point, options: Options
+) -> Solution:
+    """Solve a kernel machine with a piecewise loss whose latent values are nearly known.
+
+    **Arguments:** `problem`; `near`, a point whose coefficients need not be within their bounds; `options`.
+
+    **Returns:** the solution, verified by its KKT residual.
+    """
+    box = box_of(problem)
+    slopes, _ = problem.loss.softened(
+        problem.y, near.latent, problem.weights, _SOFTENING * box.size
+    )
+    dual = jnp.clip(-slopes, box.lower, box.upper)
+    latent = problem.latent(problem.gram.sparse_product(dual), near.offset)
+    center = Point(dual, near.offset, latent)
+    method = _Method(box, options, False, _long_step(box, center))
+    return _run(method, _first_state(method, center)._replace(now=near))
+
+
+def _run(method: _Method, first: _State) -> Solution:
+    unfinished, iterate = partial(_unfinished, method.options), partial(_iterate, method)
+    return _conclude(method, jax.lax.while_loop(unfinished, iterate, first))
+
+
+def _long_step(box: Box, point: Point) -> Float[Array, ""]:
+    """A first step with which a stage can move each latent value by a tenth of the margin."""
     largest = jnp.maximum(jnp.max(jnp.abs(point.beta)), 1e-6 * box.size / box.amplitude)
-    long_step = jnp.minimum(0.1 * box.amplitude, 0.1 * box.size / largest)
-    method = _Method(box, options, warm, next_step(box, long_step, box.smallest_step))
-    first = _first_state(method, point)
-    last = jax.lax.while_loop(partial(_unfinished, options), partial(_iterate, method), first)
-    return _conclude(method, last)
+    step = jnp.minimum(0.1 * box.amplitude, _SOFTENING * box.size / largest)
+    return next_step(box, step, box.smallest_step)
 
 
 def _first_point(box: Box, start: Start, warm: bool) -> Point:
@@ -95,7 +123,7 @@ def _first_point(box: Box, start: Start, warm: bool) -> Point:
         dual = to_new_bounds(dual, box.bound)
     dual = jnp.clip(dual, box.lower, box.upper)
     offset = start.offset.astype(dtype)
-    latent = problem.gram.sparse_product(dual) + offset
+    latent = problem.latent(problem.gram.sparse_product(dual), offset)
     if not warm:
         penalty = jnp.maximum(box.amplitude, box.size / jnp.sum(box.reach))
         penalty = penalty if problem.has_offset else jnp.zeros((), dtype)
@@ -162,8 +190,9 @@ def _iterate(method: _Method, state: _State) -> _State:
         beta = jnp.where(jumping, jnp.where(free, moved.beta, dual), clipped)
         # recompute the latent values: rounding errors of a long way, such as that of a jump with a
         # singular matrix, must not hide in what is judged
-        product = method.box.problem.gram.sparse_product(beta)
-        return Point(beta, moved.offset, product + moved.offset)
+        problem = method.box.problem
+        latent = problem.latent(problem.gram.sparse_product(beta), moved.offset)
+        return Point(beta, moved.offset, latent)
 
     point = jax.lax.cond(jumping | ended, end, lambda: moved)
     reached = state._replace(now=point, stage_steps=steps)

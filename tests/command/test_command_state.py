@@ -76,7 +76,7 @@ def test_files_of_others_in_the_folder_stay(tmp_path):
 
 
 def test_a_link_to_another_folder_is_refused(tmp_path):
-    """Whoever can put it there could have files in that folder removed."""
+    """Whoever put the link there could make us remove files in that folder."""
     other = tmp_path / "other"
     other.mkdir()
     (other / "precious.jaxsvm").touch()

@@ -10,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 import jaxsvm as jsvm
 from jaxsvm import RESULTS, kernels, losses
 from jaxsvm._fit import fit_gram
-from jaxsvm.criteria import GACV, JaakkolaHaussler, RadiusMargin, Span, SupportVectorCount
+from jaxsvm.criteria import GACV, Data, JaakkolaHaussler, RadiusMargin, Span, SupportVectorCount
 from jaxsvm.criteria._radius import enclosing_ball
 from jaxsvm.gram import DenseGram, exact_gram
 
@@ -177,7 +177,8 @@ def test_gradients(loss):
         gram = exact_gram(model.kernel, x)
         fitted = fit_gram(model, gram, x, y, weights)
         several = [criterion.score(gram, fitted) for criterion in of_fit]
-        several += [RadiusMargin(b).evaluate(model, x, y, weights)[0] for b in ("exact", "bound")]
+        data = Data(x, y, weights)
+        several += [RadiusMargin(b).evaluate(model, data)[0] for b in ("exact", "bound")]
         return jnp.stack(several)
 
     @jax.jit

@@ -13,6 +13,7 @@ from jaxsvm._fit import fit_gram
 from jaxsvm.criteria import (
     PRESS,
     CrossValidation,
+    Data,
     JaakkolaHaussler,
     LeaveOneOut,
     LinearResponse,
@@ -133,7 +134,7 @@ def test_linear_response_of_singular_matrices(offset):
 
 
 def test_linear_response_of_an_offset_that_nothing_free_determines():
-    """All duals at their bounds: the offset stays, as does everything but the example itself."""
+    """All duals at their bounds: leaving out an example changes neither the offset nor other duals."""
     model = jsvm.KernelMachine(KERNEL, losses.Hinge(0.01), offset=True)
     labels = np.tile([1.0, -1.0], N // 2)
     fitted = jsvm.fit(model, X, labels)
@@ -229,7 +230,8 @@ def test_shuffled_cross_validation_and_its_memory():
     expected = np.mean(np.maximum(1 - Y * latent, 0))
     np.testing.assert_allclose(criterion(model, X, Y), expected, rtol=1e-8)
 
-    evaluate = jax.jit(lambda m, memory: criterion.evaluate(m, X, jnp.asarray(Y), ones, memory))
+    data = Data(X, jnp.asarray(Y), ones)
+    evaluate = jax.jit(lambda m, memory: criterion.evaluate(m, data, memory))
     zeros = Start(jnp.zeros((5, N)), jnp.zeros(5))
     cold = evaluate(model, zeros)
     warm = evaluate(model, cold.memory)

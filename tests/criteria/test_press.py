@@ -162,7 +162,7 @@ def test_fixed_weights_and_other_priors(data):
 
 
 def test_priors_are_densities():
-    """Normalized by quadrature, the plain functions are what they say."""
+    """After normalization by quadrature, the plain functions are minus log densities."""
     grid = jnp.exp(jnp.linspace(-14, 14, 40001))
     log_normal = jnp.exp(-jax.vmap(lambda v: priors.log_normal(v, 2.0, 0.5))(grid[:, None]))
     mass = jnp.trapezoid(log_normal, grid)
@@ -179,7 +179,7 @@ class Step(criteria.AbstractCriterion):
     def check(self, model, x, y):
         pass
 
-    def evaluate(self, model, x, y, weights, memory=None):
+    def evaluate(self, model, data, memory=None):
         relevances = priors.relevance(jsvm.parameters(model)["kernel.lengthscale"])
         value = 2 - jax.nn.sigmoid(40 * (relevances[1] - 0.5))
         return evaluation(value, jnp.asarray(int(jsvm.RESULTS.successful)), memory)
@@ -272,7 +272,7 @@ class Constant(AbstractCriterion):
     def check(self, model, x, y):
         pass
 
-    def evaluate(self, model, x, y, weights, memory=None):
+    def evaluate(self, model, data, memory=None):
         return evaluation(jnp.asarray(self.value), jnp.zeros((), jnp.int32), None)
 
 

@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING.md run, and what they add works as the library's own does."""
+"""The recipes of CONTRIBUTING.md run, and what they add works like parts of the library."""
 
 import re
 from pathlib import Path

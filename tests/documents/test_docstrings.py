@@ -3,7 +3,7 @@
 The rules. Whatever can be reached by public names has a summary. Functions and methods name each of their
 parameters under **Arguments:** and say under **Returns:** what comes back; a method that fills in one of its
 parents' may leave both to the parent. `jaxsvm.sklearn` has NumPy's sections in their place.
-A class names what its constructor takes, be it arguments or fields, or says that they are as for another
+A class names the arguments or fields that its constructor takes, or says that they are as for another
 class. Kernels, losses and criteria have a formula or the number of an equation. Main entry points have an
 example; all examples run one after the other, as in one session, which begins with that of `KernelMachine`.
 """
@@ -88,11 +88,11 @@ for _name, _cls in CLASSES.items():
 def assert_summary(text):
     assert text and text.strip(), "no docstring"
     first = text.strip().split("\n\n")[0]
-    assert first.rstrip().endswith((".", ":")), f"the summary is no sentence: {first!r}"
+    assert first.rstrip().endswith((".", ":")), f"the summary is not a sentence: {first!r}"
 
 
 def assert_complete(text, function, name, returns):
-    """All parameters are named, and what is returned is said, unless that is None."""
+    """The text names all parameters and says what is returned, unless that is None."""
     signature = inspect.signature(function)
     taken = [p for p in signature.parameters if p not in ("self", "cls") and not p.startswith("_")]
     numpy_style = name.startswith("jaxsvm.sklearn.")

@@ -107,7 +107,7 @@ def test_starts_validation_bounds_and_frozen_parameters():
 
 
 def test_of_several_starts_the_one_with_the_largest_evidence(climbed):
-    """Which is also larger at the end of an ascent than at its beginning, by the value itself."""
+    """The value of the evidence is larger at the end of an ascent than at its beginning."""
     end_and_begin = jax.tree.map(lambda *pair: jnp.stack(pair), climbed.model, MODEL)
     path = evidence_ascent(
         MODEL, X, Y, key=KEY, **SMALL, max_steps=1, restarts=2, starts=end_and_begin, **NEVER
@@ -127,7 +127,7 @@ def test_a_start_without_a_score_is_not_the_best(climbed, monkeypatch):
 
 
 def test_a_start_that_failed_is_not_scored(climbed, monkeypatch):
-    """Even if nothing is known of the one that did not fail."""
+    """Even if the value of the start that did not fail is unknown."""
     huge = jsvm.replace(MODEL, {"kernel.left.variance": 1e300})
     scored = []
 
@@ -159,7 +159,7 @@ def test_chains_that_went_badly_are_told_of_once():
 
 
 def test_a_low_rank_is_a_problem():
-    """By the same limit as everywhere, at the end of the way."""
+    """With the same limit as elsewhere, at the end of the search."""
     with pytest.warns(
         SamplingWarning, match=LOW + r" \d+.\d% of the prior's variance, more than 1%"
     ):
@@ -232,7 +232,7 @@ def test_bad_input_is_refused():
             "rank of 100 needs at least as many landmarks, but there are 60",
         ),
         ({"approximation": jsvm.Nystrom(landmarks=61)}, "61 landmarks are more than"),
-        ({"bounds": {"loss.C": (1.0, 2.0)}}, "out of its bounds"),
+        ({"bounds": {"loss.C": (1.0, 2.0)}}, "outside its bounds"),
         ({"max_steps": 0}, "`max_steps` must be a positive integer"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -281,7 +281,7 @@ def test_the_papers_rates_discard_a_step_that_overshoots():
 
 
 def test_the_papers_rates_go_back_to_where_a_step_began_and_not_further():
-    """A bound at -0.2 cuts the step from 0.1 short; half of what was meant is taken from 0.1 again."""
+    """A bound at -0.2 cuts the step from 0.1 short; half of the intended step is taken from 0.1 again."""
     method = adaptive_rates(first_move=0.4, shrink=0.5)
     point = jnp.asarray(0.1)
     state = method.init(point)
@@ -295,7 +295,7 @@ def test_the_papers_rates_go_back_to_where_a_step_began_and_not_further():
 
 
 def test_the_papers_rates_leave_a_bound_as_they_came():
-    """No gradient leads out of the bounds: when one leads back, there is no step to judge by it."""
+    """A gradient that leads out of the bounds is dropped, so one that leads back judges no step."""
     method = adaptive_rates(first_move=0.4)
     point = jnp.asarray(0.1)
     state = method.init(point)

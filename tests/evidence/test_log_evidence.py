@@ -14,11 +14,11 @@ from reference import rbf
 
 import jaxsvm as jsvm
 from jaxsvm import kernels, losses
+from jaxsvm.approximations import check_lost_variance
 from jaxsvm.evidence import TemperedSMC, Thermodynamic, evidence_gradient, log_evidence
 from jaxsvm.evidence._tempered import _log_mean
 from jaxsvm.evidence._thermodynamic import ThermodynamicDiagnostics, _integrals, _problems
 from jaxsvm.sampling import HMC, NUTS, SamplingWarning
-from jaxsvm.sampling._diagnostics import check_whitening
 
 # options are static: tests that share them, a loss and shapes share a program as well
 SHORT = Thermodynamic(temperatures=12, chains=32, warmup=20, draws=30)
@@ -225,7 +225,7 @@ def test_unfinished_runs_say_so():
 
 
 def test_rule_is_exact_for_a_known_integrand():
-    """`<L>_t = a / (t + b)` and its variance, as of a Gaussian; error estimates are no less than errors."""
+    """`<L>_t = a / (t + b)` and its variance, as for a Gaussian; estimates of errors are not too small."""
     a, b = 30.0, 1e-3
     for count in (8, 16, 32):
         t = np.linspace(0, 1, count + 1) ** 5
@@ -266,7 +266,7 @@ def test_problems_in_words():
     ):
         (text,) = problems(**changes)
         assert words in text
-    assert check_whitening(0.005) == []
+    assert check_lost_variance(0.005) == []
 
 
 def test_mean_of_runs():

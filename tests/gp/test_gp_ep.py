@@ -12,7 +12,7 @@ from reference import central_difference, rbf
 from scipy.stats import norm
 
 import jaxsvm as jsvm
-from jaxsvm import RESULTS, gp, kernels, losses
+from jaxsvm import RESULTS, criteria, gp, kernels, losses
 from jaxsvm.posteriors import averaged
 
 RNG = np.random.default_rng(5)
@@ -227,7 +227,8 @@ def test_gradients_of_the_evidence():
 def test_the_tolerance_of_the_evidence(fits):
     """The tolerance decides when the sites are good enough; the value is stationary, so it hardly changes."""
     model, weights = fits["probit"].model, jnp.ones(12)
-    rough = jax.jit(gp.ExpectationPropagation(tolerance=1e-3).evaluate)(model, X, Y, weights)
+    data = criteria.Data(jnp.asarray(X), jnp.asarray(Y), weights)
+    rough = jax.jit(gp.ExpectationPropagation(tolerance=1e-3).evaluate)(model, data)
     early = gp.expectation_propagation(model, X, Y, tolerance=1e-3)
     assert early.iterations < fits["probit"].iterations - 2
     np.testing.assert_allclose(rough.memory.shift, early.sites.shift, rtol=1e-12)

@@ -140,6 +140,8 @@ def test_posteriors(gram, array, close, definite):
     close(variance, np.diag(covariance))
     expected = np.diag(precision) - precision[:, None] * covariance * precision
     close(gram.response(array(precision), definite), expected)
+    close(gram.response_diagonal(array(precision), definite), np.diag(expected))
+    close(gram.coefficients(array(VECTOR)), VECTOR)
 
 
 def test_checks(gram, array):

@@ -29,6 +29,9 @@ def points(layout, dtype):
             x[-5:] = 20 + 0.1 * x[-5:]
         case "mostly zeros":
             x = np.where(rng.random(x.shape) < 0.9, 0.0, 20 * x)
+        case "neighbors in a huge space":
+            x *= 1e3 if dtype == "float32" else 1e6
+            x[1::2] = x[::2] + 0.1 * rng.normal(size=x[::2].shape)
     x[11] = x[3]
     return x.astype(dtype)
 
@@ -48,6 +51,7 @@ LAYOUTS = [
     "a tenth of the points far away",
     "nearly all points the same",
     "mostly zeros",
+    "neighbors in a huge space",
 ]
 # the grid of so few digits is too coarse for tight clusters and for outliers
 LOOSE_IN_FLOAT32 = ("clusters", "a tenth of the points far away", "nearly all points the same")

@@ -1,4 +1,4 @@
-"""Sums and products of kernels, and what is said to those who build them wrongly."""
+"""Sums and products of kernels, and the errors for invalid ones."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -115,7 +115,7 @@ ERRORS = {
     ),
     "an input twice": (lambda: Subspace(RBF(), (1, 1)), ValueError, "distinct column numbers"),
     "an input before 0": (lambda: Subspace(RBF(), (-1,)), ValueError, "distinct column numbers"),
-    "input beyond": (lambda: Subspace(RBF(), (0, 5)).gram(X), ValueError, "looks at input 5"),
+    "input beyond": (lambda: Subspace(RBF(), (0, 5)).gram(X), ValueError, "uses input 5"),
     "not callable": (lambda: Custom(3.0), TypeError, "a function or an `eqx.Module`"),
     "whole numbers": (
         lambda: Custom(Bilinear(jnp.ones((1, INPUTS), int))),

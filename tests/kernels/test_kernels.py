@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import reference_kernels as reference
 from jax.flatten_util import ravel_pytree
+from jaxprs import largest_array
 from reference_kernels import CASES, INPUTS, X, Z, cauchy, decay
 
 from jaxsvm.kernels import (
@@ -18,7 +19,7 @@ from jaxsvm.kernels import (
 )
 
 MANY = np.random.default_rng(1).normal(size=(41, INPUTS))  # odd: vectorised loops have a remainder
-NOISY = ("white", "sum", "transform")  # with a White part, which tells examples apart by place
+NOISY = ("white", "sum", "transform")  # with a White part, which distinguishes examples by index
 ROUGH = ("matern12", "subspace-rough")  # not differentiable at coincident points
 MATRIX_PRODUCTS = [
     name
@@ -194,7 +195,7 @@ def test_hessian_at_coincident_points(name):
     compiled = jax.jit(lambda v: (jax.grad(objective)(v), jax.hessian(objective)(v)))
     hessian = np.asarray(compiled(flat)[1])
     assert np.all(np.isfinite(hessian))
-    # in the hyperparameters coincident points are no exception
+    # derivatives in the hyperparameters are exact for coincident points too
     leaves = flat.size - points.size
     differences = _differences(lambda v: np.asarray(compiled(v)[0]), np.asarray(flat))
     _assert_near(hessian[:leaves, :leaves], differences[:leaves, :leaves])
@@ -237,20 +238,6 @@ def test_one_compilation_for_all_kinds_of_numbers():
 # ---------------------------------------------------------------------------- memory
 
 
-def _largest(jaxpr):
-    sizes = [0]
-    for equation in jaxpr.eqns:
-        sizes += [v.aval.size for v in equation.outvars if hasattr(v.aval, "size")]
-        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
-            if _is_jaxpr(inner):
-                sizes.append(_largest(getattr(inner, "jaxpr", inner)))
-    return max(sizes)
-
-
-def _is_jaxpr(value):
-    return hasattr(value, "eqns") or hasattr(value, "jaxpr")
-
-
 def _largest_arrays(kernel, x, z):
     """The size of the largest array in `gram`, `cross` and their derivatives."""
 
@@ -258,11 +245,13 @@ def _largest_arrays(kernel, x, z):
         value, pull = jax.vjp(function, *arguments)
         return value, pull(jnp.ones_like(value))
 
-    grams = jax.make_jaxpr(lambda k, a: pulled_back(lambda k, a: k.gram(a), k, a))(kernel, x)
-    crosses = jax.make_jaxpr(lambda k, a, b: pulled_back(lambda k, a, b: k.cross(a, b), k, a, b))(
-        kernel, x, z
-    )
-    return max(_largest(grams.jaxpr), _largest(crosses.jaxpr))
+    def grams(kernel, x):
+        return pulled_back(lambda k, a: k.gram(a), kernel, x)
+
+    def crosses(kernel, x, z):
+        return pulled_back(lambda k, a, b: k.cross(a, b), kernel, x, z)
+
+    return max(largest_array(grams, kernel, x), largest_array(crosses, kernel, x, z))
 
 
 @pytest.mark.parametrize("name", MATRIX_PRODUCTS)

@@ -40,7 +40,7 @@ class OwnQuadratic(losses.AbstractRegression):
 
 
 class Student(losses.AbstractRegression):
-    """Noise of Student's t distribution: not convex, and nothing says that it is."""
+    """Noise of Student's t distribution: a loss that is not convex and is not declared so."""
 
     freedom: int = eqx.field(static=True)
 
@@ -165,3 +165,26 @@ def test_a_loss_that_is_not_a_likelihood_has_no_evidence(loss, y, words):
         jsvm.criteria.LaplaceEvidence()(model, X, y)
     with pytest.raises(ValueError, match=words):
         jsvm.select(jsvm.freeze(model, "kernel.right"), X, y, jsvm.criteria.LaplaceEvidence())
+
+
+class SquaredInsensitive(losses.AbstractResidual):
+    """`C/2 max(|y - f| - epsilon, 0)^2`: a flat zone and no bound."""
+
+    C: float = eqx.field(static=True, default=2.0)
+
+    def shape(self):
+        return losses.Shape(jnp.asarray(0.3), jnp.asarray(1 / self.C), None)
+
+
+def test_a_loss_with_a_flat_zone_and_no_bound_is_solved():
+    """One linear system does not give its solution, since the examples in the zone take no part."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(30, 2))
+    y = np.sin(x[:, 0]) + 0.5 * rng.normal(size=30)
+    model = jsvm.KernelMachine(jsvm.kernels.RBF(1.0), SquaredInsensitive())
+    fitted = jsvm.fit(model, x, y)
+    assert int(fitted.result) == jsvm.RESULTS.successful
+    excess = np.maximum(np.abs(y - np.asarray(fitted.latent)) - 0.3, 0)
+    expected = 2.0 * np.sign(y - np.asarray(fitted.latent)) * excess
+    np.testing.assert_allclose(fitted.dual, expected, atol=1e-9)
+    assert 0 < np.sum(expected != 0) < 30

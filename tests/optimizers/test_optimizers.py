@@ -89,7 +89,7 @@ class Valley(AbstractCriterion):
     def check(self, model, x, y):
         pass
 
-    def evaluate(self, model, x, y, weights, memory=None):
+    def evaluate(self, model, data, memory=None):
         point = model.kernel.log_lengthscale
         value = jnp.mean(point) + 1e4 * jnp.sum((point - jnp.mean(point)) ** 2)
         return evaluation(value, jnp.zeros((), jnp.int32), None)

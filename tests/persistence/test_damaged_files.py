@@ -218,7 +218,7 @@ def test_arrays_that_are_none(array, refused):
 
 
 def nodes():
-    """Descriptions that are none, or of what may not be."""
+    """Invalid descriptions, and descriptions of forbidden values."""
     rbf = {"log_lengthscale": {"array": 0, "as": "jax"}, "log_variance": {"array": 0, "as": "jax"}}
     kernel = {"class": "kernels.RBF", "fields": rbf}
     loss = {"class": "losses.Hinge", "fields": {"log_C": {"array": 0, "as": "jax"}}}
@@ -238,7 +238,7 @@ def nodes():
     yield {"class": "kernels.Subspace", "fields": {"kernel": kernel, "inputs": {"tuple": ["a"]}}}
     for name in (
         "os.system", "builtins.eval", "kernels.Nothing", "kernels.AbstractKernel", "kernels._base.Sum",
-        "Frozen", "equinox.nn.os", "jax.numpy.load", "", None, 3, ["kernels.RBF"], {"a": 1},
+        "Frozen", "fields.Frozen", "equinox.nn.os", "jax.numpy.load", "", None, 3, ["kernels.RBF"], {"a": 1},
     ):  # fmt: skip
         yield {"class": name, "fields": rbf}
         yield {"function": name}
@@ -258,6 +258,7 @@ def nodes():
         yield {"array": 0, "as": kind}
     yield {"array": 2, "as": "jax"}
     yield {"frozen": 2}
+    yield {"class": "fields.Frozen", "fields": {"constant": 1}}
     yield {"array": 3}
     for key in ("float", "tuple", "dict", "result", "list", "set", "pickle", "__class__", "$ref"):
         for value in (1, None, "x", {"a": 1}, [1]):

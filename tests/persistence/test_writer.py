@@ -172,7 +172,7 @@ def test_writers_of_the_same_checkpoint_do_not_collide(tmp_path):
 
 
 def test_damaged_and_forged_checkpoints_are_refused(tmp_path):
-    """Of which some have a sound checksum: nothing but a `ValueError` comes out."""
+    """Some have a valid checksum; the only error is a `ValueError`."""
     from jaxsvm.persistence import load_as, save_as
 
     path = tmp_path / "run"

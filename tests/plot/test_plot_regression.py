@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 import jaxsvm as jsvm
 from jaxsvm import calibration, kernels, losses
-from jaxsvm.approximations import Subspace, whiten
+from jaxsvm.approximations import LandmarkSubspace
 from jaxsvm.sampling._chains import Averages
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -225,9 +225,9 @@ def test_coverage_diagram(posterior, wide):
 
 
 def test_of_samples(posterior):
-    """Of draws made up, since only what is drawn of them matters."""
+    """With invented draws, since only the plot of them matters."""
     model, x = posterior.fit.model, posterior.fit.x
-    whitening = jax.jit(whiten)(model.kernel, x, Subspace(None, 8))
+    whitening = jax.jit(LandmarkSubspace.whiten)(LandmarkSubspace(None, 8), model.kernel, x)
     b = jnp.asarray(RNG.normal(size=(2, 10, 8)))
     means = Averages(b.mean(axis=1), None, None)
     posterior = jsvm.Posterior(

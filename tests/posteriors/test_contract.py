@@ -9,7 +9,7 @@ import scipy.special
 
 import jaxsvm as jsvm
 from jaxsvm import gp, kernels, losses
-from jaxsvm.approximations import Subspace, whiten
+from jaxsvm.approximations import LandmarkSubspace
 from jaxsvm.criteria import LaplaceEvidence
 from jaxsvm.posteriors import AbstractPosterior
 from jaxsvm.sampling import Averages, Chains, Diagnostics, HyperDiagnostics, Traces
@@ -57,7 +57,7 @@ def fits(kind):
 
 def sampled(fit):
     """Invented draws: only the predictions from them matter."""
-    whitening = jax.jit(whiten)(fit.model.kernel, fit.x, Subspace(None, 8))
+    whitening = jax.jit(LandmarkSubspace.whiten)(LandmarkSubspace(None, 8), fit.model.kernel, fit.x)
     b = jnp.asarray(B)
     means = Averages(jnp.mean(b, axis=1), None, None)
     trace, one = jnp.zeros((6, 2)), jnp.ones(())
@@ -126,8 +126,8 @@ def written_out(kind, name, posterior):
         parts = zip(both, [0.5, 0.5], LENGTHSCALES, strict=True)
         return [around(kind, *part) for part in parts]
     if name == "samples":
-        white = posterior.whitening
-        return [reference.drawn(X, NEW, white.points, white.projection, B, LOSSES[kind][2])]
+        basis = posterior.whitening.basis
+        return [reference.drawn(X, NEW, basis.points, basis.projection, B, LOSSES[kind][2])]
     if name == "gp.laplace":
         z = Y * np.asarray(posterior.mean) / np.sqrt(0.5)
         hazard = np.exp(-(z**2) / 2 - scipy.special.log_ndtr(z)) / np.sqrt(2 * np.pi)

@@ -22,7 +22,7 @@ X = RNG.normal(size=(26, 2))
 Y = np.where(X[:, 0] + 0.7 * RNG.normal(size=26) > 0, 1.0, -1.0)
 NEW = RNG.normal(size=(40, 2))
 
-# the losses anew, as functions of the margin
+# the losses again, as functions of the margin
 LOG_LIKELIHOODS = {
     "hinge": (losses.Hinge(3.0), lambda z: -3 * np.maximum(1 - z, 0)),
     "steep hinge": (losses.Hinge(1e4), lambda z: -1e4 * np.maximum(1 - z, 0)),

@@ -225,7 +225,7 @@ def test_error_bars_are_those_of_equation_44(fitted):
     posterior = jsvm.laplace(fitted)
     some = np.asarray(X)[np.asarray(fitted.free)]
     # the factorization is of the off-bound support vectors, in a block of 32
-    assert posterior.factor.shape[0] == -(-len(some) // 32) * 32 < EXAMPLES
+    assert posterior.posterior_covariance.factor.shape[0] == -(-len(some) // 32) * 32 < EXAMPLES
     gram = 0.16 * np.exp(-((some - some.T) ** 2) / (2 * 0.45**2)) + 2.0
     k = 0.16 * np.exp(-((some - np.asarray(NEW).T) ** 2) / (2 * 0.45**2)) + 2.0
     system = 2 * 0.3 * 0.09 / 8.0 * np.eye(len(some)) + gram

@@ -24,7 +24,7 @@ MODEL = jsvm.KernelMachine(jsvm.kernels.RBF(0.8), jsvm.losses.SquaredHinge())
 
 
 def seen(_=None):
-    """All that a computation can see of where it runs."""
+    """Everything that a computation can see of its environment."""
     return (
         dict(jax.config.values), str(jax.sharding.get_abstract_mesh()), OWN.value, VARIABLE.get(),
         np.geterr(), jax.eval_shape(lambda: jnp.ones(1)).dtype,
@@ -116,7 +116,7 @@ def test_linear_algebra_has_one_thread_and_then_as_many_as_before():
 
 
 def sizes_of_globals():
-    """How much the modules of the library hold in dictionaries, lists and sets of their own."""
+    """The number of entries in the dictionaries, lists and sets of the library's modules."""
     return {
         (module, name): len(value)
         for module in [name for name in sys.modules if name.startswith("jaxsvm")]

@@ -1,4 +1,4 @@
-"""Draws of hyperparameters against quadrature of their density, and what is said about bad ones."""
+"""Draws of hyperparameters against quadrature of their density, and reports of bad ones."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import scipy.stats
 
 import jaxsvm as jsvm
 from jaxsvm import kernels, losses
-from jaxsvm.criteria import LaplaceEvidence
+from jaxsvm.criteria import Data, LaplaceEvidence
 from jaxsvm.posteriors import laplace
 from jaxsvm.sampling._diagnostics import SamplingWarning
 from jaxsvm.sampling._hyperparameters import sample_hyperparameters
@@ -47,12 +47,14 @@ def posterior():
 
 @pytest.fixture(scope="module")
 def log_density():
-    """That of 302 log lengthscales, one by one."""
+    """The density of 302 log lengthscales, one by one."""
     evidence = LaplaceEvidence()
 
     def value(place):
         moved = jsvm.replace(jsvm.unfreeze(MODEL), {NAME: jnp.exp(place)})
-        return evidence.evaluate(moved, jnp.asarray(X), jnp.asarray(Y), jnp.ones(len(Y))).value
+        return evidence.evaluate(
+            moved, Data(jnp.asarray(X), jnp.asarray(Y), jnp.ones(len(Y)))
+        ).value
 
     values = jax.jit(jax.vmap(value))
     return lambda places: scipy.stats.norm(0.2, 0.8).logpdf(places) - values(jnp.asarray(places))
@@ -70,7 +72,7 @@ def test_draws_have_the_density(posterior, log_density):
     mean = weights @ places
     deviation = np.sqrt(weights @ (places - mean) ** 2)
     assert abs(logs.mean() - mean) < 4 * deviation / np.sqrt(effective)
-    # so many draws below each quartile
+    # the number of draws below each quartile
     for level in (0.25, 0.5, 0.75):
         quantile = np.interp(level, np.cumsum(weights), places)
         error = np.sqrt(level * (1 - level) / effective)
@@ -129,7 +131,7 @@ def test_the_same_key_gives_the_same_draws(posterior):
 
 
 def test_the_default_prior_and_start():
-    """The data tell nothing: the draws are the prior's."""
+    """The data hold no information, so the draws are those of the prior."""
     found = sample_hyperparameters(SIMPLE, *NOTHING, key=KEY, warmup=100, draws=250)
     logs = np.log(np.asarray(found.parameters["kernel.lengthscale"]))
     error = 2 / np.sqrt(float(found.diagnostics.ess_bulk["kernel.lengthscale"]))
@@ -138,7 +140,7 @@ def test_the_default_prior_and_start():
 
 
 def test_a_fit_that_fails_is_refused():
-    """Where the prior is no number, as where a fit failed."""
+    """A prior that is NaN is treated like a fit that failed."""
 
     def broken(model):
         return jnp.where(model.kernel.lengthscale < 1.0, 0.0, jnp.nan)
@@ -176,7 +178,7 @@ def test_problems_in_words():
     assert "do not agree about `b` (R-hat 1.40)" in words[0]
     assert "only 7 effective draws of `b`" in words[1]
     assert "accepted only 30%" in words[2] and "9% of the transitions diverged" in words[3]
-    assert "40% of the transitions led out of the bounds" in words[4]
+    assert "40% of the transitions left the bounds" in words[4]
 
 
 def test_bad_input(posterior):
@@ -193,7 +195,7 @@ def test_bad_input(posterior):
         sample(warmup=3)
     with pytest.raises(ValueError, match="`start` must be one of \\('select', 'model'\\)"):
         sample(start="best")
-    with pytest.raises(ValueError, match="out of its bounds"):
+    with pytest.raises(ValueError, match="outside its bounds"):
         sample(bounds={NAME: (2.0, 3.0)})
     with pytest.raises(ValueError, match="free, unpenalized offset"):
         sample(jsvm.KernelMachine(MODEL.kernel, losses.Hinge(), offset=True))

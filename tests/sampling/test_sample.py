@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import jaxsvm as jsvm
-from jaxsvm.approximations import Subspace, whiten
+from jaxsvm.approximations import LandmarkSubspace
 from jaxsvm.runtime import filter_jit
 from jaxsvm.sampling import HMC, NUTS, SamplingWarning, paper_setting, sample
 from jaxsvm.sampling._chains import Traces, draw, start_chains, warm_up
@@ -54,7 +54,7 @@ def test_moments_and_probabilities_against_quadrature(method):
     assert not posterior.diagnostics.problems
     mean, deviation, normalized, average = quadrature(HINGE)
     found, spread = posterior.latent(NEW)
-    features, _ = posterior.whitening.features(KERNEL, NEW)
+    features, _ = posterior.whitening.basis.features(KERNEL, NEW)
     of_chains = np.asarray(posterior.means.b @ features.T)  # (chains, points)
     error = of_chains.std(axis=0, ddof=1) / np.sqrt(len(of_chains))
     assert np.all(np.abs(found - mean) < 4 * error)
@@ -71,7 +71,7 @@ def test_simulation_based_calibration():
     """Data drawn from the model itself: the truth has any rank among draws with the same probability."""
     x = jnp.linspace(-2, 2, 6)[:, None]
     loss = jsvm.losses.Probit(0.5)
-    factor = whiten(KERNEL, x, Subspace(None, 6)).factor
+    factor = LandmarkSubspace(None, 6).whiten(KERNEL, x).factor
     method, kept, simulations = HMC(), 15, 400
 
     def simulate(key):
@@ -111,7 +111,7 @@ def test_runs_are_repeatable_and_keep_what_is_asked_for():
 
 @pytest.mark.parametrize("draws", [200, 1040])
 def test_kept_draws_stand_beside_their_own_statistics(draws):
-    """Also where they were thinned in pieces whose length is no multiple of it: five of 52 draws."""
+    """Also if the interval does not divide the length of the pieces: five of 52 draws."""
     pytest.importorskip("arviz")
     posterior = sample(HINGE, X, Y, key=jax.random.key(2), chains=4, warmup=60, draws=draws)
     data = posterior.to_arviz()
@@ -164,7 +164,7 @@ def test_no_draw_crosses_an_infinite_wall(walled):
 
 
 def test_a_chain_that_stands_still_is_named(walled):
-    """So far out that its energy overflows; the others go on, and nothing but the diagnostics tells."""
+    """It starts so far out that its energy overflows; the others go on, and only the diagnostics show it."""
     target = Target(walled.model.loss, walled.whitening.factor, Y, walled.weights)
     chains = walled.chains._replace(b=walled.chains.b.at[3].set(1e200))
     after, _, traces, _ = filter_jit(draw)(target, HMC(), chains, jax.random.key(1), 50, 5)
@@ -258,6 +258,7 @@ def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="landmarks are more than"):
         sample(HINGE, X, Y, key=key, approximation=jsvm.Nystrom(landmarks=4))
     with pytest.raises(
-        TypeError, match=r"must be `jaxsvm.Exact\(\)` or `jaxsvm.Nystrom\(rank=...\)`, not 20"
+        TypeError,
+        match=r"`jaxsvm.Exact\(\)`, `jaxsvm.Nystrom\(.*` or `jaxsvm.RandomFourier\(.*, not 20",
     ):
         sample(HINGE, X, Y, key=key, approximation=20)  # pyright: ignore[reportArgumentType]

@@ -68,7 +68,7 @@ def test_functions_count_by_what_they_do():
 
 
 def test_frozen_values_count_with_all_their_digits():
-    """Of which a long array does not print all."""
+    """A long array is abbreviated when printed, so its text does not identify it."""
     scale = np.ones(2000)
     near = scale.copy()
     near[1000] += 1e-13

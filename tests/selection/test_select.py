@@ -102,7 +102,7 @@ def test_the_same_key_gives_the_same_and_another_another(found):
 
 
 def runs_so_far(found, steps):
-    """The same selection with another limit of steps, of which the first is cut off."""
+    """Repeat the selection with a limit of steps, and check which starts it cuts off."""
     again = jsvm.select(
         machine(), X, Y, PRESS, restarts=4, key=KEY, bounds=BOUNDS, test=(X_TEST, Y_TEST),
         max_steps=steps,
@@ -122,7 +122,7 @@ def test_no_more_steps_than_asked_for(found):
     for steps in (1, np.int64(3), 13):
         again = runs_so_far(found, steps)
         np.testing.assert_array_equal(again.history.value, found.history.value[:, :steps])
-    assert compilations(advance) == before  # not compiled anew for each number
+    assert compilations(advance) == before  # not compiled again for each number
 
 
 def test_a_batch_in_lockstep_finds_the_same(found, monkeypatch):
@@ -245,7 +245,7 @@ class Cliff(AbstractCriterion):
     def check(self, model, x, y):
         pass
 
-    def evaluate(self, model, x, y, weights, memory=None):
+    def evaluate(self, model, data, memory=None):
         log_C = model.loss.log_C
         value = jnp.where(log_C < jnp.log(30.0), (log_C - 1) ** 2, jnp.nan)
         return evaluation(value, jnp.zeros((), jnp.int32), None)
@@ -271,7 +271,7 @@ class Stairs(AbstractCriterion):
     def check(self, model, x, y):
         pass
 
-    def evaluate(self, model, x, y, weights, memory=None):
+    def evaluate(self, model, data, memory=None):
         value = jnp.floor(jnp.abs(3 * model.loss.log_C))
         return evaluation(value, jnp.zeros((), jnp.int32), None)
 
@@ -319,13 +319,13 @@ def test_bad_input():
         jsvm.select(model, X, Y, PRESS, restarts=3)
     with pytest.raises(ValueError, match="pass `key`"):
         jsvm.select(model, X, Y, PRESS, optimizer=GreedyWalk())
-    with pytest.raises(ValueError, match=r"`loss.C` = 1.0 is out of its bounds"):
+    with pytest.raises(ValueError, match=r"`loss.C` = 1.0 is outside its bounds"):
         jsvm.select(model, X, Y, PRESS, bounds={"loss.C": (2.0, 3.0)})
     with pytest.raises(ValueError, match=r"no such parameter; it has: kernel\.lengthscale"):
         jsvm.select(model, X, Y, PRESS, bounds={"C": (2.0, 3.0)})
     with pytest.raises(ValueError, match="which is frozen"):
         jsvm.select(model, X, Y, PRESS, bounds={"kernel.variance": (0.5, 2.0)})
-    with pytest.raises(ValueError, match="reach out of its bounds"):
+    with pytest.raises(ValueError, match="exceed its bounds"):
         jsvm.select(
             model, X, Y, PRESS, restarts=2, key=KEY, starts={"loss.C": (0.1, 5)},
             bounds={"loss.C": (0.5, 3)},
@@ -338,7 +338,7 @@ def test_bad_input():
         jsvm.select(model, X, Y, PRESS, restarts=3, starts=model)
     two = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf + 1.0]), model)
     with pytest.raises(
-        ValueError, match=r"entry 1 of `starts`, the start `loss.C` = 2.71.* out of"
+        ValueError, match=r"entry 1 of `starts`, the start `loss.C` = 2.71.* is outside"
     ):
         jsvm.select(model, X, Y, PRESS, restarts=2, starts=two, bounds={"loss.C": (0.5, 2.0)})
     with pytest.raises(ValueError, match=r"`starts` has kernel.lengthscale \(frozen\)"):

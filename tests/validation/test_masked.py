@@ -19,7 +19,7 @@ def masked(array):
 
 
 def uses():
-    """Functions of the data and of the name under which they complain."""
+    """Functions of the data, and the name of the argument in their error messages."""
     yield "x", lambda: jsvm.fit(MODEL, masked(X), Y)
     yield "x", lambda: jsvm.fit(MODEL, list(masked(X)), Y)
     yield "y", lambda: jsvm.fit(MODEL, X, masked(Y))

@@ -1,0 +1,134 @@
+"""The choice of landmarks."""
+
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from .._machine import KernelMachine
+from .._parameters import unfreeze
+from ..runtime import jit
+from ._pivoting import BLOCK, add_pivots, no_pivots, with_places
+
+Choice = Literal["random", "kmeans++", "pivoted", "randomly pivoted"]
+_FIRST_PLACES = 8 * BLOCK  # for pivots; their number is doubled each time it is reached
+
+
+def choose_landmarks(
+    model: KernelMachine, x: Float[Array, "n d"], count: int, choice: Choice, key: Any
+) -> Int[Array, " m"]:
+    """Choose landmarks, a subset of the examples that represents all.
+
+    - `"random"`: all subsets are equally likely.
+    - `"kmeans++"`: one after the other, each with a probability proportional to the squared distance, in the
+      feature space of the kernel, from the nearest landmark so far.
+    - `"pivoted"`: pivoted Cholesky; each landmark has the largest variance given the previous ones.
+    - `"randomly pivoted"`: randomly pivoted Cholesky (Chen and others, 2023); one after the other, each with
+      a probability proportional to its variance given the previous ones. The error is near that of the best
+      approximation of a slightly lower rank, and all work is in matrix products. If the variance is used up
+      by fewer landmarks, the first of the other examples fill up the number.
+
+    **Arguments:** `model`, whose kernel measures distances; `x`, the inputs; `count`, the number of
+    landmarks; `choice`, one of the four; `key`, a random key.
+
+    **Returns:** the indices of the landmarks, in ascending order.
+    """
+    if choice == "random":
+        return jnp.sort(jax.random.permutation(key, x.shape[0])[:count])
+    # indices have no derivative
+    kernel, x = jax.lax.stop_gradient((unfreeze(model).kernel, x))
+    if choice == "randomly pivoted":
+        return jnp.sort(_random_pivots(kernel, x, count, key))
+    return jnp.sort(_greedy_landmarks(kernel, x, count, choice, key))
+
+
+@partial(jit, static_argnums=2)
+def _random_pivots(kernel, x, count, key):
+    pivots = add_pivots(kernel, x, no_pivots(kernel, x, count, key), count)
+    numbers = jnp.arange(count)
+    taken = jnp.zeros(x.shape[0], bool).at[pivots.indices].set(True, mode="drop")
+    others = jnp.nonzero(~taken, size=count, fill_value=0)[0]
+    return jnp.where(numbers < pivots.number, pivots.indices, others[numbers - pivots.number])
+
+
+def landmarks_to_tolerance(
+    model: KernelMachine, x: Float[Array, "n d"], tolerance: float, max_count: int, key: Any
+) -> tuple[Int[Array, " m"], float]:
+    """Choose randomly pivoted landmarks until they lose no more than a given share of the prior's variance.
+
+    Their number is a multiple of 32, so that programs for one number serve others nearby, unless it is
+    `max_count` or the variance is used up before. The host looks at the share after each block of pivots, so
+    the model and the inputs must not be traced.
+
+    **Arguments:** `model`; `x`, the inputs; `tolerance`, the share that may be lost; `max_count`, the largest
+    number of landmarks; `key`, a random key.
+
+    **Returns:** the indices of the landmarks, in ascending order, and the share that is lost.
+    """
+    kernel, most = unfreeze(model).kernel, min(max_count, x.shape[0])
+    places = min(_FIRST_PLACES, most)
+    pivots, target = _no_pivots(kernel, x, places, key), 0
+    while True:
+        target = min(target + BLOCK, most)
+        if target > places:
+            places = min(2 * places, most)
+            pivots = with_places(pivots, places)
+        pivots, lost = _add_pivots(kernel, x, pivots, jnp.asarray(target))
+        number, share = int(pivots.number), float(lost)
+        if share <= tolerance or number < target or number == most:
+            return jnp.sort(pivots.indices[:number]), share
+
+
+@partial(jit, static_argnums=2)
+def _no_pivots(kernel, x, places, key):
+    return no_pivots(kernel, x, places, key)
+
+
+@partial(jit, donate_argnums=2)
+def _add_pivots(kernel, x, pivots, count):
+    pivots = add_pivots(kernel, x, pivots, count)
+    return pivots, jnp.sum(pivots.residual) / jnp.sum(kernel.diagonal(x))
+
+
+@partial(jit, static_argnums=(2, 3))
+def _greedy_landmarks(kernel, x, count, choice, key):
+    variances = kernel.diagonal(x)
+
+    def column(index):
+        cross = kernel.matrix(x, x[index][None], same=False)[:, 0]
+        return cross.at[index].set(variances[index])
+
+    def by_distance(carry, key):
+        nearest, landmarks, number = carry
+        free = jnp.where(taken(landmarks), 0.0, nearest)
+        # if all remaining examples coincide with landmarks, any of them will do
+        free = jnp.where(jnp.any(free > 0), free, jnp.where(taken(landmarks), 0.0, 1.0))
+        index = jax.random.categorical(key, jnp.log(free))
+        distances = variances + variances[index] - 2 * column(index)
+        nearest = jnp.where(number == 0, distances, jnp.minimum(nearest, distances))
+        return (jnp.maximum(nearest, 0.0), landmarks.at[number].set(index), number + 1), None
+
+    def by_variance(carry, _):
+        residual, landmarks, number, factor = carry
+        index = jnp.argmax(jnp.where(taken(landmarks), -1.0, residual))
+        pivot = jnp.maximum(residual[index], jnp.finfo(x.dtype).tiny)
+        row = (column(index) - factor @ factor[index]) / jnp.sqrt(pivot)
+        residual = jnp.maximum(residual - row**2, 0.0)
+        return (
+            residual,
+            landmarks.at[number].set(index),
+            number + 1,
+            factor.at[:, number].set(row),
+        ), None
+
+    def taken(landmarks):
+        return jnp.zeros(x.shape[0], bool).at[landmarks].set(True, mode="drop")
+
+    none = jnp.full(count, x.shape[0])
+    if choice == "kmeans++":
+        begin = (jnp.ones_like(variances), none, 0)
+        return jax.lax.scan(by_distance, begin, jax.random.split(key, count))[0][1]
+    begin = (variances, none, 0, jnp.zeros((x.shape[0], count), x.dtype))
+    return jax.lax.scan(by_variance, begin, None, length=count)[0][1]

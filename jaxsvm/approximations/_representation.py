@@ -1,0 +1,141 @@
+"""The kernel matrix of some examples in the form that solvers and criteria use."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._machine import KernelMachine
+from ..gram import AbstractGram, LowRankGram, exact_gram
+from ..kernels import AbstractKernel
+from ._approximation import AbstractApproximation, Exact, require_approximation
+from ._basis import AbstractBasis, residual_variance
+from ._whitening import AbstractSubspace
+
+
+class Corrected(AbstractApproximation):
+    """A low rank plus a diagonal that makes the prior variance of every example exact.
+
+    `K ~ V V' + diag(k(x_i, x_i) - |V_i|^2)`: what the low rank loses counts as a part of each latent value
+    that is independent of all others. A fit then has more free examples, so it takes longer. Sampling and
+    the sampled evidence do not use the correction.
+
+    **Arguments:** `approximation`, such as `jaxsvm.Nystrom(rank=100)`.
+    """
+
+    approximation: AbstractApproximation
+
+    def __init__(self, approximation: AbstractApproximation):
+        require_approximation(approximation)
+        if isinstance(approximation, Exact | Corrected):
+            raise ValueError("only a low rank can be corrected, such as `jaxsvm.Nystrom(rank=100)`")
+        self.approximation = approximation
+
+    def subspace(self, model: KernelMachine, x: Array, key: Any = None) -> AbstractSubspace:
+        raise ValueError(
+            "sampling does not use the diagonal correction: pass the low rank itself as `approximation`"
+        )
+
+
+class Represented(NamedTuple):
+    """A kernel matrix in some representation.
+
+    `gram` stands for the matrix; `basis` continues its features to new points, None for the exact matrix,
+    whose features are the covariances with the examples; `error` is the lost share of the prior's variance.
+    """
+
+    gram: AbstractGram
+    basis: AbstractBasis | None
+    error: Float[Array, ""]
+
+
+class Representation(AbstractApproximation):
+    """A representation whose choices, such as landmarks, are made: it serves all hyperparameters.
+
+    `represent` makes it. `kept` is the part of the matrix that is kept, None for all of it;
+    `is_corrected` says whether a diagonal replaces the lost variance.
+    """
+
+    kept: AbstractSubspace | None
+    is_corrected: bool = eqx.field(static=True, default=False)
+
+    def subspace(self, model: KernelMachine, x: Array, key: Any = None) -> AbstractSubspace:
+        return Exact().subspace(model, x, key) if self.kept is None else self.kept
+
+    def matrix(self, kernel: AbstractKernel, x: Float[Array, "n d"]) -> Represented:
+        """The kernel matrix of some examples, differentiable with respect to kernel and examples.
+
+        **Arguments:** `kernel`; `x`, the inputs of the examples.
+
+        **Returns:** a `Represented`.
+        """
+        if self.kept is None:
+            return Represented(exact_gram(kernel, x), None, jnp.zeros((), x.dtype))
+        whitening = self.kept.whiten(kernel, x)
+        extra = residual_variance(kernel, x, whitening.factor) if self.is_corrected else None
+        gram = LowRankGram(whitening.factor, extra)
+        return Represented(gram, whitening.basis, whitening.error)
+
+
+EXACT = Representation(None)
+LOST_VARIANCE = 0.01  # the largest share that is not reported
+
+
+def check_lost_variance(error: float) -> list[str]:
+    """Report a low rank that loses too much of the prior's variance.
+
+    **Arguments:** `error`, the share that is lost.
+
+    **Returns:** an empty list, or a list with one message.
+    """
+    if error <= LOST_VARIANCE:
+        return []
+    return [
+        f"the low rank loses {error:.1%} of the prior's variance, more than {LOST_VARIANCE:.0%}: the result "
+        "holds for the low-rank machine, not for the model. Raise the rank and the number of landmarks of "
+        "`jaxsvm.Nystrom`, or use `jaxsvm.Exact()`"
+    ]
+
+
+def represent(
+    approximation: AbstractApproximation,
+    model: KernelMachine,
+    x: Float[Array, "n d"],
+    key: Any = None,
+) -> Representation:
+    """Make all choices of an approximation, such as landmarks, for a model and some examples.
+
+    **Arguments:** `approximation`; `model`, the kernel machine; `x`, the inputs; `key`, a random key, or None
+    to use the `seed` of the approximation.
+
+    **Returns:** a `Representation`.
+    """
+    require_approximation(approximation)
+    if isinstance(approximation, Representation):
+        return approximation
+    if isinstance(approximation, Exact):
+        return EXACT
+    if isinstance(approximation, Corrected):
+        return Representation(approximation.approximation.subspace(model, x, key), True)
+    return Representation(approximation.subspace(model, x, key))
+
+
+class Expansion(eqx.Module):
+    """A function of low rank, `f(x) = phi(x) coefficients`.
+
+    `basis` has the features `phi`, `coefficients` one number for each of them.
+    """
+
+    basis: AbstractBasis
+    coefficients: Float[Array, " p"]
+
+    def at(self, kernel: AbstractKernel, x: Float[Array, "m d"]) -> Float[Array, " m"]:
+        """The function at new points.
+
+        **Arguments:** `kernel`; `x`, the points.
+
+        **Returns:** one value for each point.
+        """
+        rows, _ = self.basis.features(kernel, x)
+        return rows @ self.coefficients
