@@ -44,6 +44,7 @@ def test_a_newcomer_can_read_the_readme_at_once():
         ("benchmarks/estimators.py", ["--quick"], "| LSSVC |"),
         ("benchmarks/solve.py", ["--quick"], "geometric mean of the ratios"),
         ("benchmarks/scale.py", ["--quick"], "exponent"),
+        ("benchmarks/cost.py", ["--quick"], "all-reduce"),
         ("benchmarks/criteria.py", ["--quick"], "GridSearchCV of SVC"),
         ("benchmarks/evidence.py", ["--quick"], "Effective draws"),
         pytest.param(
