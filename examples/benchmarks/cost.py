@@ -8,10 +8,9 @@ For n examples with d inputs and rank p (and as many landmarks), the model is
 
     operations = n (a p^2 + b p d + c p),    memory = e n p numbers beside the data.
 
-`counted` is what XLA counts in the compiled program, all of its branches included. The coefficients are those of
-the best fit to the counted operations, and `error` is how far the model is off for another shape that had no
-part in the fit. The last table is arithmetic, not a measurement: it extends the model to other sizes, for devices
-with the assumed speed and memory that it names.
+The coefficients fit what XLA counts in the compiled programs, all of their branches included. `error` is how
+far the model is off for another shape, which had no part in the fit. The last table is arithmetic, not a
+measurement: it extends the model to other sizes, for devices with the assumed speed and memory that it names.
 """
 
 import argparse
