@@ -52,9 +52,7 @@ def squared_distances(
         distances = _by_differences(x1, x2, scales)
     else:
         grid = jax.lax.stop_gradient(_grid(x2, scales))
-        raw = _by_products(x1, x2, scales, grid)
-        rounding = _rounding(x1, scales, grid)[:, None] + _rounding(x2, scales, grid)[None, :]
-        distances = jnp.where(raw <= rounding, 0.0, raw)  # false for NaN, which stays
+        distances = _by_products(x1, x2, scales, grid)
     if same:  # symmetric to the last bit, whatever the compiler makes of the above
         distances = _symmetrized(distances)
         itself = jnp.eye(x1.shape[0], dtype=bool) & ~jnp.isnan(distances)
@@ -109,16 +107,17 @@ class _Grid(NamedTuple):
 def _by_products(x1, x2, scales, grid: _Grid) -> Float[Array, "n m"]:
     """The squared distances by one product, or more exactly if the points span many lengthscales."""
 
-    def by_differences(x1, x2, scales, grid):
-        return _by_differences(x1, x2, scales)
-
     def run(*arguments):
-        grid = arguments[-1]
-        exactness = grid.is_wide.astype(int) + grid.is_very_wide.astype(int)
-        methods = [_by_one_product, _by_split_products, by_differences]
-        return jax.lax.switch(exactness, methods, *arguments)
+        # A loop of at most one step, whose result takes the place of the product. A branch would copy it.
+        _, expansion = jax.lax.while_loop(
+            lambda state: state[0],
+            lambda _: (jnp.asarray(False), _refined(*arguments)),
+            (arguments[-1].is_wide, _by_one_product(*arguments)),
+        )
+        return expansion
 
-    return one_by_one(run)(x1, x2, scales, grid)
+    # the sum is outside, where the compiler can combine it with what follows
+    return one_by_one(run)(x1, x2, scales, grid).distances
 
 
 @_by_products.defjvp
@@ -126,18 +125,56 @@ def _by_products_jvp(primals, tangents):
     grid = primals[-1]
 
     def plain(x1, x2, scales):
-        return _by_one_product(x1, x2, scales, grid)
+        return _by_one_product(x1, x2, scales, grid).sum
 
     _, change = jax.jvp(plain, primals[:3], tangents[:3])
-    return _by_products(*primals), change
+    distances = _by_products(*primals)
+    return distances, jnp.where(distances == 0, 0.0, change)
 
 
-def _by_one_product(x1, x2, scales, grid: _Grid) -> Float[Array, "n m"]:
+class _Expansion(NamedTuple):
+    """Squared distances as `norms1_i + norms2_j - 2 product_ij`.
+
+    Distances up to `rounding1_i + rounding2_j` count as zero.
+    """
+
+    norms1: Float[Array, " n"]
+    norms2: Float[Array, " m"]
+    product: Float[Array, "n m"]
+    rounding1: Float[Array, " n"]
+    rounding2: Float[Array, " m"]
+
+    @property
+    def sum(self) -> Float[Array, "n m"]:
+        """The squared distances with their rounding errors."""
+        return self.norms1[:, None] + self.norms2[None, :] - 2 * self.product
+
+    @property
+    def distances(self) -> Float[Array, "n m"]:
+        """The squared distances."""
+        rounding = self.rounding1[:, None] + self.rounding2[None, :]
+        return jnp.where(self.sum <= rounding, 0.0, self.sum)  # false for NaN, which stays
+
+
+def _by_one_product(x1, x2, scales, grid: _Grid) -> _Expansion:
     """`|a|^2 + |b|^2 - 2 a'b`, with errors relative to `|a|^2 + |b|^2`."""
     x1, far1 = _within((x1 - grid.center) / scales)
     x2, far2 = _within((x2 - grid.center) / scales)
-    raw = _norms(x1)[:, None] + _norms(x2)[None, :] - 2 * _product(x1, x2)
-    return raw + (far1[:, None] + far2[None, :])  # a sum, so that NaN stays NaN
+    norms1, norms2 = _norms(x1), _norms(x2)
+    share = _share_of_rounding(x1)
+    # a sum, so that NaN stays NaN
+    return _Expansion(
+        norms1 + far1, norms2 + far2, _product(x1, x2), share * norms1, share * norms2
+    )
+
+
+def _refined(x1, x2, scales, grid: _Grid) -> _Expansion:
+    """The squared distances of points that span many lengthscales."""
+    methods = [_by_split_products, lambda x1, x2, scales, _: _by_differences(x1, x2, scales)]
+    distances = jax.lax.switch(grid.is_very_wide.astype(int), methods, x1, x2, scales, grid)
+    norms1, norms2 = (jnp.zeros(count, distances.dtype) for count in distances.shape)
+    roundings = _rounding(x1, scales, grid), _rounding(x2, scales, grid)
+    return _Expansion(norms1, norms2, distances / -2, *roundings)  # halving a number is exact
 
 
 def _by_split_products(x1, x2, scales, grid: _Grid) -> Float[Array, "n m"]:
@@ -206,14 +243,18 @@ def _grid(x2, scales) -> _Grid:
 
 
 def _rounding(x, scales, grid: _Grid) -> Float[Array, " n"]:
-    """The share of each point in the rounding error of a squared distance."""
-    inside, _ = _within(jax.lax.stop_gradient((x - grid.center) / scales))
+    """The share of each point in the rounding error of a refined squared distance."""
+    inside, _ = _within((x - grid.center) / scales)
     size = jnp.sqrt(_norms(inside))
-    inputs = x.shape[1] ** 0.5
-    split = grid.is_wide & (size <= 1.01 * grid.extent)
-    low = jnp.where(split, jnp.minimum(inputs * grid.unit, size), size)
+    low = jnp.minimum(x.shape[1] ** 0.5 * grid.unit, size)
+    low = jnp.where(size <= 1.01 * grid.extent, low, size)
     low = jnp.where(grid.is_very_wide, 0.0, low)  # differences of coincident points are zero
-    return max(8, inputs) * jnp.finfo(x.dtype).eps * size * low
+    return _share_of_rounding(x) * size * low
+
+
+def _share_of_rounding(x) -> float:
+    """The rounding error of a sum over the inputs, relative to its terms."""
+    return float(max(8, x.shape[1] ** 0.5) * jnp.finfo(x.dtype).eps)
 
 
 def _middle(x: Float[Array, "n d"]) -> Float[Array, "1 d"]:
