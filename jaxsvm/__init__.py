@@ -47,6 +47,7 @@ from ._parameters import unfreeze as unfreeze
 from ._relevance import relevance as relevance
 from ._results import RESULTS as RESULTS
 from ._results import FitError as FitError
+from ._shard import shard as shard
 from .approximations import Corrected as Corrected
 from .approximations import Exact as Exact
 from .approximations import Nystrom as Nystrom

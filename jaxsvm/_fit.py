@@ -29,7 +29,7 @@ from .approximations import (
 from .gram import AbstractGram
 from .kernels import AbstractKernel, covariance_defect, is_user_defined
 from .persistence import check_fields
-from .runtime import is_traced, jit, warn_user
+from .runtime import is_traced, jit, require_agreement, warn_user
 from .solvers import Options, Problem, Start, attach_derivatives, primal_objective, solve
 from .validation import as_inputs, as_points, as_targets, as_weights, check_count, check_number
 
@@ -188,7 +188,7 @@ def fit(
     x, y, weights = as_data(model, x, y, weights)
     if class_weight is not None:
         weights = weights * _class_weights(class_weight, model, y, weights)
-    start = _start(init, x.shape[0], x.dtype)
+    start = _start(init, y)
     if tolerance is not None:
         check_number("tolerance", tolerance, above=0)
     check_count("max_iterations", max_iterations)
@@ -210,8 +210,11 @@ def as_data(model: KernelMachine, x: Any, y: Any, weights: Any) -> tuple[Array, 
         raise TypeError(f"`model` must be a KernelMachine, not {type(model).__name__}")
     x = as_inputs(x)
     y = as_targets(y, x.shape[0], labels=model.loss.is_classifier)
+    require_agreement(unfreeze(model), "model", x)
     dtype = jnp.result_type(x, *jax.tree.leaves(unfreeze(model)))
-    return x.astype(dtype), y.astype(dtype), as_weights(weights, x.shape[0], dtype)
+    x, y = x.astype(dtype), y.astype(dtype)
+    # ones and zeros are made like y, so that they are on the same devices
+    return x, y, jnp.ones_like(y) if weights is None else as_weights(weights, x.shape[0], dtype)
 
 
 @partial(jit, static_argnums=(6, 7))
@@ -240,7 +243,7 @@ def fit_gram(
 ) -> Fit[Machine]:
     """Fit a machine whose Gram matrix is given, to arrays that have been checked."""
     if start is None:
-        start, warm = _start(None, x.shape[0], gram.dtype), False
+        start, warm = _start(None, y), False
     problem = Problem(gram, y, weights, model.loss, model.offset)
     solution = solve(problem, start, options, warm)
     dual, offset = attach_derivatives(problem, solution.dual, solution.offset, solution.free)
@@ -314,10 +317,11 @@ def _class_weights(class_weight, model, y, weights) -> Float[Array, " n"]:
     return jnp.where(y > 0, positive, negative).astype(weights.dtype)
 
 
-def _start(init, examples: int, dtype) -> Start:
+def _start(init, y: Float[Array, " n"]) -> Start:
+    examples, dtype = y.shape[0], y.dtype
     zero = jnp.zeros((), dtype)
     if init is None:
-        return Start(jnp.zeros(examples, dtype), zero)
+        return Start(jnp.zeros_like(y), zero)
     dual, offset = (init.dual, init.offset) if isinstance(init, Fit) else (jnp.asarray(init), zero)
     if dual.shape != (examples,):
         raise ValueError(

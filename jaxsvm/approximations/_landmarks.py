@@ -5,14 +5,16 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._machine import KernelMachine
 from .._parameters import unfreeze
-from ..runtime import jit
+from ..runtime import count_row_shards, gather_rows, jit
 from ._pivoting import BLOCK, add_pivots, no_pivots, with_places
 
 Choice = Literal["random", "kmeans++", "pivoted", "randomly pivoted"]
+_SAMPLE = 16_384  # candidates for landmarks among examples that are divided among devices
 _FIRST_PLACES = 8 * BLOCK  # for pivots; their number is doubled each time it is reached
 
 
@@ -30,11 +32,20 @@ def choose_landmarks(
       approximation of a slightly lower rank, and all work is in matrix products. If the variance is used up
       by fewer landmarks, the first of the other examples fill up the number.
 
+    Examples that are divided among devices have candidates first: one at random from each of equal stretches
+    of the examples. With `"random"` all of them become landmarks. The other choices are made among 16384.
+
     **Arguments:** `model`, whose kernel measures distances; `x`, the inputs; `count`, the number of
     landmarks; `choice`, one of the four; `key`, a random key.
 
     **Returns:** the indices of the landmarks, in ascending order.
     """
+    if count_row_shards(x) > 1:
+        candidates = _candidates(x.shape[0], count if choice == "random" else _SAMPLE, key)
+        if choice == "random":
+            return jnp.asarray(candidates)
+        sample = jnp.asarray(gather_rows(x, candidates))
+        return jnp.asarray(candidates)[choose_landmarks(model, sample, count, choice, key)]
     if choice == "random":
         return jnp.sort(jax.random.permutation(key, x.shape[0])[:count])
     # indices have no derivative
@@ -42,6 +53,13 @@ def choose_landmarks(
     if choice == "randomly pivoted":
         return jnp.sort(_random_pivots(kernel, x, count, key))
     return jnp.sort(_greedy_landmarks(kernel, x, count, choice, key))
+
+
+def _candidates(examples: int, count: int, key: Any) -> np.ndarray:
+    """Different indices of examples, one from each of equal stretches, without an array of all of them."""
+    count = min(count, examples)
+    stretch = examples // count
+    return np.arange(count) * stretch + np.asarray(jax.random.randint(key, (count,), 0, stretch))
 
 
 @partial(jit, static_argnums=2)
@@ -60,13 +78,19 @@ def landmarks_to_tolerance(
 
     Their number is a multiple of 32, so that programs for one number serve others nearby, unless it is
     `max_count` or the variance is used up before. The host looks at the share after each block of pivots, so
-    the model and the inputs must not be traced.
+    the model and the inputs must not be traced. Of examples that are divided among devices, 16384 are
+    candidates, and the share is that of their variance.
 
     **Arguments:** `model`; `x`, the inputs; `tolerance`, the share that may be lost; `max_count`, the largest
     number of landmarks; `key`, a random key.
 
     **Returns:** the indices of the landmarks, in ascending order, and the share that is lost.
     """
+    if count_row_shards(x) > 1:
+        candidates = _candidates(x.shape[0], _SAMPLE, key)
+        sample = jnp.asarray(gather_rows(x, candidates))
+        few, lost = landmarks_to_tolerance(model, sample, tolerance, max_count, key)
+        return jnp.asarray(candidates)[few], lost
     kernel, most = unfreeze(model).kernel, min(max_count, x.shape[0])
     places = min(_FIRST_PLACES, most)
     pivots, target = _no_pivots(kernel, x, places, key), 0

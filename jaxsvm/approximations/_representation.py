@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 from .._machine import KernelMachine
 from ..gram import AbstractGram, LowRankGram, exact_gram
 from ..kernels import AbstractKernel
+from ..runtime import count_row_shards
 from ._approximation import AbstractApproximation, Exact, require_approximation
 from ._basis import AbstractBasis, residual_variance
 from ._whitening import AbstractSubspace
@@ -54,11 +55,13 @@ class Representation(AbstractApproximation):
     """A representation whose choices, such as landmarks, are made: it serves all hyperparameters.
 
     `represent` makes it. `kept` is the part of the matrix that is kept, None for all of it;
-    `is_corrected` says whether a diagonal replaces the lost variance.
+    `is_corrected` says whether a diagonal replaces the lost variance; `shards` is the number of devices among
+    which the examples are divided.
     """
 
     kept: AbstractSubspace | None
     is_corrected: bool = eqx.field(static=True, default=False)
+    shards: int = eqx.field(static=True, default=1)
 
     def subspace(self, model: KernelMachine, x: Array, key: Any = None) -> AbstractSubspace:
         return Exact().subspace(model, x, key) if self.kept is None else self.kept
@@ -74,7 +77,7 @@ class Representation(AbstractApproximation):
             return Represented(exact_gram(kernel, x), None, jnp.zeros((), x.dtype))
         whitening = self.kept.whiten(kernel, x)
         extra = residual_variance(kernel, x, whitening.factor) if self.is_corrected else None
-        gram = LowRankGram(whitening.factor, extra)
+        gram = LowRankGram(whitening.factor, extra, self.shards)
         return Represented(gram, whitening.basis, whitening.error)
 
 
@@ -116,9 +119,9 @@ def represent(
         return approximation
     if isinstance(approximation, Exact):
         return EXACT
-    if isinstance(approximation, Corrected):
-        return Representation(approximation.approximation.subspace(model, x, key), True)
-    return Representation(approximation.subspace(model, x, key))
+    is_corrected = isinstance(approximation, Corrected)
+    low = approximation.approximation if is_corrected else approximation
+    return Representation(low.subspace(model, x, key), is_corrected, count_row_shards(x))
 
 
 class Expansion(eqx.Module):

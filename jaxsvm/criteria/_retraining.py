@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .. import linalg
 from .._fit import fit_gram
 from .._machine import KernelMachine
 from .._results import worst
 from ..gram import AbstractGram
 from ..runtime import is_traced
 from ..solvers import Problem, Start, attach_derivatives
-from ..validation import check_count
+from ..validation import check_count, count_where
 from . import scores
 from ._criterion import AbstractCriterion, Data, Evaluation, evaluation, mean, memory_of
 
@@ -82,13 +83,11 @@ class CrossValidation(AbstractCriterion):
             raise ValueError(f"there are {self.folds} folds for only {examples} examples")
         if not model.loss.is_classifier or is_traced(y, self.assignment):
             return
-        labels = np.asarray(y)
         for label in (1, -1):
-            of_class = labels == label
             if self.assignment is None:
-                folds_of_class = int(np.sum(of_class))
+                folds_of_class = count_where(y, lambda y, label=label: y == label)
             else:
-                folds_of_class = len(np.unique(np.asarray(self.assignment)[of_class]))
+                folds_of_class = len(np.unique(np.asarray(self.assignment)[np.asarray(y) == label]))
             if folds_of_class < 2:
                 raise ValueError(
                     f"all examples with the label {label:+d} are in one fold, and without it the machine "
@@ -98,7 +97,7 @@ class CrossValidation(AbstractCriterion):
     def evaluate(self, model: KernelMachine, data: Data, memory: Any = None) -> Evaluation:
         x, y, weights = data.x, data.y, data.weights
         gram = data.gram(model.kernel)
-        fold = self._fold(y, weights, model.loss.is_classifier)
+        fold = self._fold(y, weights, model.loss.is_classifier, data.representation.shards)
         training = jnp.where(
             fold[None, :] == jnp.arange(self.folds)[:, None], 0.0, weights[None, :]
         )
@@ -107,16 +106,22 @@ class CrossValidation(AbstractCriterion):
         value = mean(scores.by_name(self.scoring)(y, held_out), weights)
         return evaluation(value, worst(results), memory)
 
-    def _fold(self, y, weights, stratified: bool) -> Int[Array, " n"]:
+    def _fold(self, y, weights, stratified: bool, shards: int) -> Int[Array, " n"]:
         if self.assignment is not None:
             return self.assignment
-        order = jnp.arange(y.shape[0])
-        if self.key is not None:
-            order = jax.random.permutation(self.key, order)
-        counts = weights[order] > 0  # an example of weight zero is absent
-        first = counts & (y[order] > 0) if stratified else counts
-        rank = jnp.where(first, jnp.cumsum(first), jnp.cumsum(counts & ~first)) - 1
-        return jnp.zeros_like(order).at[order].set(rank % self.folds)
+        if self.key is None:
+            return self._in_turn(y, weights, stratified, shards)
+        order = jax.random.permutation(self.key, jnp.arange(y.shape[0]))
+        folds = self._in_turn(y[order], weights[order], stratified, 1)
+        return jnp.zeros_like(order).at[order].set(folds)
+
+    def _in_turn(self, y, weights, stratified: bool, shards: int) -> Int[Array, " n"]:
+        """The folds in turn, for each class by itself."""
+        counts = weights > 0  # an example of weight zero is absent
+        first = counts & (y > 0) if stratified else counts
+        others = linalg.count_active(counts & ~first, shards)
+        rank = jnp.where(first, linalg.count_active(first, shards), others) - 1
+        return rank % self.folds
 
 
 class LeaveOneOut(AbstractCriterion):
@@ -146,7 +151,7 @@ class LeaveOneOut(AbstractCriterion):
         if x.shape[0] < 2:
             raise ValueError("leave-one-out needs at least two examples")
         if model.offset and model.loss.is_classifier and not is_traced(y):
-            fewest = min(int(np.sum(np.asarray(y) == label)) for label in (1, -1))
+            fewest = min(count_where(y, lambda y, label=label: y == label) for label in (1, -1))
             if fewest < 2:
                 raise ValueError(
                     "one class has a single example: without it, a free offset is not determined. Use "

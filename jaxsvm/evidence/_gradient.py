@@ -12,7 +12,7 @@ from ..approximations import AbstractApproximation, AbstractSubspace, Exact, Whi
 from ..fields import Frozen
 from ..kernels import AbstractKernel
 from ..linalg import eigh
-from ..runtime import filter_jit, jit, require_own_process
+from ..runtime import count_row_shards, filter_jit, jit, require_own_process
 from ..sampling import (
     HMC,
     Averages,
@@ -96,6 +96,7 @@ def evidence_gradient(
         chains=chains, draws=draws, warmup=warmup,
     )  # fmt: skip
     check_route(route)
+    require_local_rows(route, setup.x)
     check_gradient(setup.model, chains)
     gradients, state, traces, error = _sampled_gradient(
         setup, method, chains, warmup, draws, route, run_key
@@ -115,6 +116,15 @@ def check_route(route: Route) -> None:
     """Raise unless the route exists."""
     if route not in get_args(Route):
         raise ValueError(f"`route` must be one of {get_args(Route)}, not {route!r}")
+
+
+def require_local_rows(route: Route, x: Float[Array, "n d"]) -> None:
+    """Raise if a route needs the covariances of all pairs of examples, and devices share the examples."""
+    if route == "kernel" and count_row_shards(x) > 1:
+        raise ValueError(
+            'the route "kernel" needs the covariances of all pairs of examples, which are divided among '
+            'devices here: use `route="fisher"`'
+        )
 
 
 def check_gradient(model: KernelMachine, chains: int) -> None:
@@ -149,7 +159,8 @@ def gradients_of_chains(
     """The gradient of the log evidence from the averages of each chain, stacked along a leading axis."""
     assert means.slope_b is not None and means.loss_gradient is not None
     if route == "kernel":
-        kernel = _by_kernel(setup.model.kernel, setup.x, whitening, means.slope_b)
+        present = jnp.where(setup.weights[:, None] > 0, whitening.factor, 0.0)
+        kernel = _by_kernel(setup.model.kernel, setup.x, present, means.slope_b)
     else:
         kernel = _by_fisher(setup.model.kernel, setup.x, setup.subspace, means.slope_b)
     normalizer = jax.grad(lambda loss: jnp.sum(setup.weights) * loss.log_normalizer())(
@@ -162,15 +173,14 @@ def gradients_of_chains(
 def _by_kernel(
     kernel: AbstractKernel,
     x: Float[Array, "n d"],
-    whitening: Whitening,
+    factor: Float[Array, "n p"],
     slope_b: Float[Array, "chains n p"],
 ) -> AbstractKernel:
     """`-1/2 sum_ij dK_ij G_ij` with `G = <u b'> (V'V)^-1 V'`, some rows at a time.
 
-    At a low rank `V (V'V)^-1 b` replaces `K^-1 theta`.
+    At a low rank `V (V'V)^-1 b` replaces `K^-1 theta`. Rows of V are zero for examples that are absent.
     """
     examples = x.shape[0]
-    factor = whitening.factor
     dual = factor @ _pseudo_inverse(factor.T @ factor)
     rows = min(max(_MAX_ENTRIES // examples, 1), examples)
     blocks = -(-examples // rows)

@@ -22,6 +22,7 @@ from ..approximations import (
 )
 from ..criteria import AbstractObjective, Data, Observation, Traits
 from ..linalg import cholesky, solve_by_factor
+from ..runtime import count_row_shards
 from ..sampling import (
     HMC,
     Chains,
@@ -36,7 +37,14 @@ from ..sampling import (
     start_chains,
     warm_up,
 )
-from ._gradient import Route, check_gradient, check_route, gradients_of_chains, mean_and_error
+from ._gradient import (
+    Route,
+    check_gradient,
+    check_route,
+    gradients_of_chains,
+    mean_and_error,
+    require_local_rows,
+)
 from ._tempered import TemperedSMC, temper
 from ._thermodynamic import InfiniteLossError, Thermodynamic, integrate
 
@@ -69,7 +77,7 @@ class Sampled(AbstractObjective):
       `jaxsvm.RandomFourier(...)`. By default Nystrom's method of rank 20, as in the paper, or of full rank
       with fewer examples.
     - `route`: of the gradient, as for `jaxsvm.evidence_gradient`; by default `"kernel"` for fewer than 1,000
-      examples and `"fisher"`, whose time does not grow like their square, for more.
+      examples on one device, and `"fisher"`, whose time does not grow like their square, otherwise.
     - `method`: `jaxsvm.sampling.HMC(...)` or `NUTS(...)`.
     - `chains`: the number of chains, at least two.
     - `warmup`, `draws`: the numbers of draws of each chain at each step, before and after it has adapted.
@@ -126,7 +134,9 @@ class Sampled(AbstractObjective):
             approximation = Nystrom(min(_RANK, examples))
         route = self.route
         if route is None:
-            route = "kernel" if examples < _MANY_EXAMPLES else "fisher"
+            is_small = examples < _MANY_EXAMPLES and count_row_shards(data.x) == 1
+            route = "kernel" if is_small else "fisher"
+        require_local_rows(route, data.x)
         subspace = approximation.subspace(model, data.x, key)
         return dataclasses.replace(
             self, approximation=approximation, route=route, subspace=subspace

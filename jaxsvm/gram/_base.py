@@ -204,6 +204,11 @@ class AbstractGram(eqx.Module):
     def has_cheap_rows(self) -> bool:
         """Whether a row costs only as much as reading it, so that solvers may take many one by one."""
 
+    @property
+    @abc.abstractmethod
+    def has_cheap_subsets(self) -> bool:
+        """Whether the rows of some examples can be put together without moving them between devices."""
+
     @abc.abstractmethod
     def subset(self, examples: Int[Array, " m"] | slice) -> "AbstractGram":
         """The kernel matrix of some of the examples.

@@ -102,6 +102,10 @@ class DenseGram(AbstractGram):
     def has_cheap_rows(self) -> bool:
         return True
 
+    @property
+    def has_cheap_subsets(self) -> bool:
+        return True
+
     def subset(self, examples: Array | slice) -> "DenseGram":
         return DenseGram(self.matrix[examples][:, examples])
 

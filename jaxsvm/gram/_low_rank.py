@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -19,11 +20,13 @@ class LowRankGram(AbstractGram):
     formula and the matrix `I + V' B V`. If p is at least n, the matrix K is smaller than V and used instead.
 
     **Arguments:** `factor`, V, one row for each example; `extra`, one number for each example, none of them
-    negative, or None for zeros.
+    negative, or None for zeros; `shards`, the number of devices among which the rows of V are divided. If
+    there are several, the rows stay where they are: devices exchange sums over rows, and at most p rows.
     """
 
     factor: Float[Array, "n p"]
     extra: Float[Array, " n"] | None = None
+    shards: int = eqx.field(static=True, default=1)
 
     @property
     def dtype(self) -> Any:
@@ -67,7 +70,9 @@ class LowRankGram(AbstractGram):
         if self._is_wide:
             return self._as_dense().reduced_solve(scale, diagonal, *rights, **options)
         own = self._plus_extra(diagonal, scale**2)
-        return linalg.low_rank_reduced_solve(self.factor, scale, own, *rights, **options)
+        return linalg.low_rank_reduced_solve(
+            self.factor, scale, own, *rights, **options, shards=self.shards
+        )
 
     def general_solve(self, diagonal: Array, scale: Array, right: Array) -> Array:
         """By Woodbury's formula. An entry of `diagonal + scale extra` must not be zero."""
@@ -126,7 +131,7 @@ class LowRankGram(AbstractGram):
         up to rounding errors.
         """
         own = self._plus_extra(diagonal)
-        return linalg.low_rank_squared_spans(self.factor, own, free, has_offset)
+        return linalg.low_rank_squared_spans(self.factor, own, free, has_offset, self.shards)
 
     def posterior_marginals(
         self, shift: Array, precision: Array, definite: bool = True
@@ -180,6 +185,10 @@ class LowRankGram(AbstractGram):
     @property
     def has_cheap_rows(self) -> bool:
         return False
+
+    @property
+    def has_cheap_subsets(self) -> bool:
+        return self.shards == 1
 
     def subset(self, examples: Array | slice) -> "LowRankGram":
         return LowRankGram(

@@ -17,6 +17,7 @@ from ._lapack import solve_by_factor as solve_by_factor
 from ._lapack import solve_triangular as solve_triangular
 from ._low_rank import low_rank_reduced_solve as low_rank_reduced_solve
 from ._low_rank import low_rank_squared_spans as low_rank_squared_spans
+from ._reduced import count_active as count_active
 from ._reduced import reduced_solve as reduced_solve
 from ._reduced import sparse_product as sparse_product
 from ._reduced import squared_spans as squared_spans

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ._lapack import cholesky, solve_triangular
-from ._reduced import active_indices, solve_scaled
+from ._reduced import first_active_indices, solve_scaled
 from ._woodbury import definite_solve, definite_system, inverse_forms, remaining_share
 
 
@@ -20,26 +20,28 @@ def low_rank_reduced_solve(
     jitter: Float[Array, ""] | float | None = None,
     refinements: int = 0,
     coarse: bool = False,
+    shards: int = 1,
 ) -> tuple[Float[Array, " n"], ...]:
     """Solve `(diag(diagonal) + diag(scale) V V' diag(scale)) t = right`, as `reduced_solve` does.
 
     If at most p examples are active, their matrix is formed and factorized: it is no larger than the one that
     Woodbury's formula inverts, and may be nearly singular. More active examples are gathered into the
     smallest of a few sizes that holds them. With n = 100000, p = 300 and a tenth of the examples active, that
-    takes a sixth of the time.
+    takes a sixth of the time. If the rows of V are divided among devices, only up to p of them are gathered.
 
     **Arguments:** `factor`, V; `scale`, zero for inactive examples; `diagonal`, positive; `rights`, one or
     more right-hand sides; `jitter`, added to the diagonal before the factorization; `refinements`, the
-    number of steps of iterative refinement; `coarse`, whether to compile fewer sizes.
+    number of steps of iterative refinement; `coarse`, whether to compile fewer sizes; `shards`, the number
+    of devices among which the rows of V are divided.
 
     **Returns:** one `t` for each right-hand side, zero for inactive examples; NaN if the matrix is not
     positive definite, or if more than p examples are active and one has a diagonal that is not positive.
     """
     examples, rank = factor.shape
     active = scale > 0
-    shares = () if examples <= 512 else (1 / 4,) if coarse else (1 / 8, 3 / 8)
+    shares = () if examples <= 512 or shards > 1 else (1 / 4,) if coarse else (1 / 8, 3 / 8)
     options = [size for share in shares if (size := math.ceil(share * examples)) > rank]
-    indices = active_indices(active)
+    indices = first_active_indices(active, max([rank, *options]), shards)
 
     def gathered(solve, size):
         def branch():
@@ -81,6 +83,7 @@ def low_rank_squared_spans(
     diagonal: Float[Array, " n"],
     free: Bool[Array, " n"],
     has_offset: bool,
+    shards: int = 1,
 ) -> Float[Array, " n"]:
     """`S_i^2 = min l' (V V' + diag(diagonal)) l` with `l_i = 1` and `l_j = 0` unless j is i or free.
 
@@ -91,17 +94,18 @@ def low_rank_squared_spans(
     diagonal is lifted to `4 eps` times the sum of their variances; `S_i^2` is too large by about as much.
 
     **Arguments:** `factor`, V; `diagonal`, zero or positive; `free`, which examples are free; `has_offset`,
-    whether the entries of `l` sum to zero.
+    whether the entries of `l` sum to zero; `shards`, the number of devices among which the rows of V are
+    divided.
 
     **Returns:** one number for each example.
     """
     examples, rank = factor.shape
     if rank + has_offset >= examples:
-        return _spans_of_few(factor, diagonal, free, has_offset)
+        return _spans_of_few(factor, diagonal, free, has_offset, shards)
     # without checkpoints, a gradient would store the intermediate arrays of both branches
     return jax.lax.cond(
         jnp.sum(free) <= rank + has_offset,
-        jax.checkpoint(partial(_spans_of_few, has_offset=has_offset)),
+        jax.checkpoint(partial(_spans_of_few, has_offset=has_offset, shards=shards)),
         jax.checkpoint(partial(_spans_of_many, has_offset=has_offset)),
         factor,
         diagonal,
@@ -125,20 +129,20 @@ def _least_diagonal(variances):
     return jnp.where(total > 0, 4 * jnp.finfo(variances.dtype).eps * total, 1.0)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(3,))
-def _spans_of_few(factor, diagonal, free, has_offset: bool):
+@partial(jax.custom_jvp, nondiff_argnums=(3, 4))
+def _spans_of_few(factor, diagonal, free, has_offset: bool, shards: int):
     """By the matrix of the free examples.
 
     With `u_i = V' l_i`, `S_i^2 = u_i' u_i + sum_j diagonal_j l_ij^2` changes by `2 u_i' dV' l_i + sum_j
     ddiagonal_j l_ij^2`: at the minimum `l` need not be differentiated.
     """
-    return _few(factor, diagonal, free, has_offset)[0]
+    return _few(factor, diagonal, free, has_offset, shards)[0]
 
 
 @_spans_of_few.defjvp
-def _spans_of_few_jvp(has_offset, primals, tangents):
+def _spans_of_few_jvp(has_offset, shards, primals, tangents):
     factor, diagonal, free = primals
-    spans, indices, spanning, ends = _few(factor, diagonal, free, has_offset)
+    spans, indices, spanning, ends = _few(factor, diagonal, free, has_offset, shards)
     factor_dot, diagonal_dot, _ = tangents
     own = (~free).astype(spans.dtype)
     rows = factor_dot.at[indices].get(mode="fill", fill_value=0)
@@ -147,11 +151,11 @@ def _spans_of_few_jvp(has_offset, primals, tangents):
     return spans, 2 * jnp.sum(ends * moves, axis=1) + own * diagonal_dot + costs
 
 
-def _few(factor, diagonal, free, has_offset: bool):
+def _few(factor, diagonal, free, has_offset: bool, shards: int):
     """`S^2`; the indices of the free examples; for each example in a column their part of `l`; `V' l`."""
     examples = factor.shape[0]
     wide = _with_constant(factor, diagonal) if has_offset else factor
-    indices = active_indices(free)[: min(wide.shape)]
+    indices = first_active_indices(free, min(wide.shape), shards)
     counts = indices < examples
     rows = wide.at[indices].get(mode="fill", fill_value=0)
     costs = diagonal.at[indices].get(mode="fill", fill_value=0)

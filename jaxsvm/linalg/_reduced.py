@@ -55,6 +55,35 @@ def active_indices(active: Bool[Array, " n"]) -> Int[Array, " n"]:
     return jnp.sort(jnp.where(active, jnp.arange(examples), examples))
 
 
+def count_active(active: Bool[Array, " n"], shards: int = 1) -> Int[Array, " n"]:
+    """The number of active examples up to and including each one.
+
+    **Arguments:** `active`; `shards`, the number of devices among which the examples are divided. Each counts
+    its own, and they exchange only their totals.
+
+    **Returns:** one number for each example.
+    """
+    if shards == 1:
+        return jnp.cumsum(active)
+    within = jnp.cumsum(active.reshape(shards, -1), axis=1)
+    totals = within[:, -1]
+    return (within + (jnp.cumsum(totals) - totals)[:, None]).reshape(-1)
+
+
+def first_active_indices(active: Bool[Array, " n"], size: int, shards: int) -> Int[Array, " k"]:
+    """The first indices of the active examples in order, at most `size`, padded with n.
+
+    With several shards, equal stretches of the examples, each is sorted by itself, and only its first indices
+    leave it.
+    """
+    examples = active.shape[0]
+    if shards == 1:
+        return active_indices(active)[:size]
+    indices = jnp.where(active, jnp.arange(examples), examples).reshape(shards, -1)
+    first = jnp.sort(indices, axis=1)[:, :size]
+    return jnp.sort(first.reshape(-1))[:size]
+
+
 def reduced_solve(
     gram: Float[Array, "n n"],
     scale: Float[Array, " n"],

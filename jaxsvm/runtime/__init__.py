@@ -1,9 +1,13 @@
-"""How computations run: compiled programs, threads, forked processes, progress, log and warnings.
+"""How computations run: compiled programs, threads, processes, devices, progress, log and warnings.
 
 This package is for contributors: the other packages of jaxsvm are built on it, and it may change between
 versions without notice.
 """
 
+from ._devices import ask_all_processes as ask_all_processes
+from ._devices import count_row_shards as count_row_shards
+from ._devices import gather_rows as gather_rows
+from ._devices import require_agreement as require_agreement
 from ._parallel import map_in_threads as map_in_threads
 from ._parallel import one_blas_thread as one_blas_thread
 from ._parallel import require_own_process as require_own_process

@@ -23,6 +23,7 @@ def map_in_threads(
     count: int,
     examples: int,
     compile_it: Callable[[], Any] | None = None,
+    in_order: bool = False,
 ) -> list[Any]:
     """Compute `[run_one(0), run_one(1), ...]`, as many at a time as there are cores.
 
@@ -32,7 +33,8 @@ def map_in_threads(
 
     **Arguments:** `run_one`, a function of the number of a run; `count`, the number of runs; `examples`, the
     number of examples of each; `compile_it`, called first, so that the program is compiled once, not once
-    per thread; without it, the first run ends before the others begin.
+    per thread; without it, the first run ends before the others begin; `in_order`, whether to run one after
+    the other, as programs must that several devices or processes run together.
 
     **Returns:** the results of the runs, in order.
     """
@@ -40,6 +42,8 @@ def map_in_threads(
         # on a busy machine, threads that wait for each other slow small factorizations a hundredfold
         with contextlib.nullcontext() if examples >= _LARGE else one_blas_thread:
             return [run_one(0)]
+    if in_order:
+        return [run_one(number) for number in range(count)]
     settings = _Settings()
     with one_blas_thread, _pool() as pool:
         if not pool.submit(settings.run, settings.hold).result():

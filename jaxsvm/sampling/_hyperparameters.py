@@ -23,7 +23,7 @@ from ..criteria import (
     is_usable,
     prepare,
 )
-from ..runtime import Progress, filter_jit, jit, map_in_threads, warn_user
+from ..runtime import Progress, count_row_shards, filter_jit, jit, map_in_threads, warn_user
 from ..selection import Ranges, check_inside, clip, draw_starts, limits, select
 from ..validation import check_count
 from ._diagnostics import SamplingWarning
@@ -331,7 +331,9 @@ def _run_chains(
         return _run(task, begun, keys[chain], plan, report)
 
     with bar:
-        outcomes = map_in_threads(run_one, plan.chains, task.data.x.shape[0])
+        x = task.data.x
+        in_order = count_row_shards(x) > 1
+        outcomes = map_in_threads(run_one, plan.chains, x.shape[0], in_order=in_order)
     rows = jax.tree.map(lambda *leaves: np.stack(leaves), *[rows for rows, _ in outcomes])
     return rows, np.array([size for _, size in outcomes])
 

@@ -13,7 +13,7 @@ from .._parameters import free_parameters, restore_frozen, unfreeze
 from .._results import RESULTS, FitError
 from .._trees import member, stack
 from ..approximations import check_lost_variance
-from ..runtime import Progress, jit, map_in_threads, warn_user
+from ..runtime import Progress, count_row_shards, jit, map_in_threads, warn_user
 from ._checkpoint import Checkpoint
 from ._engine import (
     RUNNING,
@@ -138,7 +138,9 @@ def _run_apart(run: Run, report) -> list[tuple[State, Row]]:
         return advance(task, traits.steps_at_once, ended, run.keys[0], jnp.zeros((), jnp.int32))
 
     try:
-        return map_in_threads(run_one, run.starts, task.problem.data.x.shape[0], compile_it)
+        x = task.problem.data.x
+        in_order = count_row_shards(x) > 1
+        return map_in_threads(run_one, run.starts, x.shape[0], compile_it, in_order)
     except BaseException:
         run.interrupted.set()  # other threads end after their present step
         raise

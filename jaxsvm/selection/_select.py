@@ -111,6 +111,7 @@ def select(
     """
     deadline = _deadline(seconds)
     x, y, weights = prepare(criterion, model, x, y, weights)
+    _check_checkpoint(checkpoint, x)
     traits = criterion.traits
     max_steps = traits.default_steps if max_steps is None else max_steps
     rules = _as_rules(stop, traits, validation is not None)
@@ -153,6 +154,14 @@ def _deadline(seconds: float | None) -> float | None:
         return None
     check_number("seconds", seconds, least=0)
     return time.monotonic() + seconds
+
+
+def _check_checkpoint(checkpoint: Any, x: jax.Array) -> None:
+    """Raise if progress is to be saved that no process has as a whole."""
+    if checkpoint is not None and not x.is_fully_addressable:
+        raise ValueError(
+            "a search of several processes cannot save its progress: leave out `checkpoint`"
+        )
 
 
 def _as_rules(stop: Any, traits: Traits, has_validation: bool) -> tuple[AbstractRule, ...]:

@@ -5,6 +5,9 @@ those of all examples. The last digits of a loss with bounds depend only on the 
 the solver first finds a rough solution, fixes the coefficients of the examples far from all kinks, solves
 for the others, and verifies the result on all examples. If an example has come near a kink, it does so
 again.
+
+Examples that are divided among several devices stay where they are: all of them are solved for at once, from
+zero.
 """
 
 from typing import NamedTuple, cast
@@ -37,6 +40,9 @@ def solve_large(problem: Problem, options: Options) -> Solution:
 
     **Returns:** a `Solution`.
     """
+    if not problem.gram.has_cheap_subsets:
+        zeros = jnp.zeros_like(problem.y)
+        return _solve_from(problem, Point(zeros, jnp.zeros((), problem.gram.dtype), zeros), options)
     loss = problem.loss
     has_kinks = isinstance(loss, AbstractPiecewise) and loss.shape().bound is not None
     # with an offset, the coefficients of a part do not sum to zero
@@ -50,7 +56,10 @@ def _solve_all(problem: Problem, options: Options) -> Solution:
     """Solve for all examples at once, from the rough solution for a subset."""
     if problem.y.shape[0] <= _SMALL:
         return _solve_dense(problem, options)
-    near = _near_point(problem)
+    return _solve_from(problem, _near_point(problem), options)
+
+
+def _solve_from(problem: Problem, near: Point, options: Options) -> Solution:
     if not isinstance(problem.loss, AbstractPiecewise):
         return solve_smooth(problem, Start(near.beta, near.offset), options)
     return solve_piecewise_near(cast(Problem[AbstractPiecewise], problem), near, options)

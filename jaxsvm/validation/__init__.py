@@ -8,6 +8,7 @@ from ._arrays import as_inputs as as_inputs
 from ._arrays import as_points as as_points
 from ._arrays import as_targets as as_targets
 from ._arrays import as_weights as as_weights
+from ._arrays import count_where as count_where
 from ._arrays import require_unmasked as require_unmasked
 from ._options import check_count as check_count
 from ._options import check_number as check_number

@@ -1,13 +1,14 @@
 """Validation of data: inputs, targets and weights."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
-from ..runtime import is_traced, require_own_process
+from ..runtime import count_row_shards, is_traced, require_own_process
 
 
 def require_unmasked(value: Any, name: str) -> None:
@@ -81,7 +82,7 @@ def as_targets(y: Any, examples: int, *, labels: bool, both: bool = True) -> Flo
         raise ValueError(f"`x` has {examples} rows, but `y` has {array.shape[0]} entries")
     _require_finite(array, "y")
     if labels and not is_traced(array):
-        values = set(np.unique(np.asarray(array)).tolist())
+        values = _different_values(array)
         if values == {0.0, 1.0}:
             raise ValueError("labels must be -1 and +1, but are 0 and 1: use `2 * y - 1`")
         if not values <= {-1.0, 1.0}:
@@ -112,12 +113,26 @@ def as_weights(weights: Any, examples: int, dtype: Any) -> Float[Array, " n"]:
         raise ValueError(f"`weights` must have shape ({examples},), but has {array.shape}")
     _require_finite(array, "weights")
     if not is_traced(array):
-        values = np.asarray(array)  # with NumPy, which also works while something else is traced
-        if (values < 0).any():
+        if count_where(array, lambda values: values < 0):
             raise ValueError("`weights` must not be negative")
-        if not (values > 0).any():
+        if not count_where(array, lambda values: values > 0):
             raise ValueError("`weights` are all zero: at least one must be positive")
     return array.astype(dtype)
+
+
+def count_where(array: Shaped[Array, "..."], condition: Callable[[Any], Any]) -> int:
+    """The number of entries that meet a condition.
+
+    With NumPy, which also works while something else is traced; if the array is divided among devices, there.
+
+    **Arguments:** `array`; `condition`, a function of an array that works for NumPy and JAX.
+
+    **Returns:** a number.
+    """
+    if count_row_shards(array) == 1:
+        return int(np.sum(condition(np.asarray(array))))
+    with jax.ensure_compile_time_eval():
+        return int(jnp.sum(condition(array)))
 
 
 def _as_float(value: Any, name: str) -> Float[Array, "..."]:
@@ -157,8 +172,19 @@ def _require_range(value: np.ndarray, name: str) -> None:
 def _require_finite(array, name):
     if is_traced(array):
         return
-    bad = int(np.sum(~np.isfinite(np.asarray(array))))
+    bad = count_where(array, lambda values: ~(abs(values) < np.inf))
     if bad:
         raise ValueError(
             f"`{name}` holds {bad} NaN or infinite value{'s' if bad > 1 else ''}: remove or impute them"
         )
+
+
+def _different_values(y: Array) -> set[float]:
+    """The values that occur; if the array is divided among devices, -1, 0, 1 and the extremes of the rest."""
+    if count_row_shards(y) == 1:
+        return set(np.unique(np.asarray(y)).tolist())
+    values = {v for v in (-1.0, 0.0, 1.0) if count_where(y, lambda y, v=v: y == v)}
+    if count_where(y, lambda y: (y != 0) & (abs(y) != 1)):
+        with jax.ensure_compile_time_eval():
+            values |= {float(jnp.min(y)), float(jnp.max(y))}
+    return values

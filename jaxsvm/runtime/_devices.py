@@ -1,0 +1,70 @@
+"""Arrays whose rows are divided among devices, and agreement between processes."""
+
+import hashlib
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Array, Shaped
+
+from ._programs import is_traced
+
+
+def count_row_shards(x: Any) -> int:
+    """The number of parts into which the rows of an array are divided, each on a device of its own.
+
+    **Arguments:** `x`, an array.
+
+    **Returns:** a number; one if the array is traced, so that its devices are not known.
+    """
+    if not isinstance(x, jax.Array) or is_traced(x) or x.ndim == 0 or x.shape[0] == 0:
+        return 1
+    return x.shape[0] // x.sharding.shard_shape(x.shape)[0]
+
+
+def gather_rows(x: Shaped[Array, "n ..."], rows: np.ndarray) -> np.ndarray:
+    """Some rows of an array that is divided among devices.
+
+    **Arguments:** `x`, the array; `rows`, the indices of a few rows.
+
+    **Returns:** these rows, on the host.
+    """
+    sharding = x.sharding
+    if not isinstance(sharding, NamedSharding):
+        return np.asarray(x[rows])
+    everywhere = NamedSharding(sharding.mesh, PartitionSpec())
+    return np.asarray(jax.jit(lambda x, rows: x[rows], out_shardings=everywhere)(x, rows))
+
+
+def ask_all_processes(numbers: Any) -> np.ndarray:
+    """The numbers of all processes that work together.
+
+    **Arguments:** `numbers`, a short list, as long in every process.
+
+    **Returns:** a matrix with one row for each process.
+    """
+    own = np.asarray(numbers)
+    if jax.process_count() == 1:
+        return own[None]
+    return np.asarray(multihost_utils.process_allgather(own)).reshape(jax.process_count(), -1)
+
+
+def require_agreement(value: Any, name: str, x: Any) -> None:
+    """Raise if the processes that share the rows of an array were given different values.
+
+    **Arguments:** `value`, a pytree; `name`, for the message; `x`, the array. If no other process has rows of
+    it, nothing is compared.
+    """
+    if is_traced(value, x) or not isinstance(x, jax.Array) or x.is_fully_addressable:
+        return
+    leaves, structure = jax.tree.flatten(value)
+    digest = hashlib.sha256(str(structure).encode())
+    for leaf in leaves:
+        digest.update(np.asarray(leaf).tobytes())
+    mark = int.from_bytes(digest.digest()[:3], "big")  # exact in any precision
+    if len(set(ask_all_processes([mark]).ravel().tolist())) > 1:
+        raise ValueError(
+            f"the processes have different values of `{name}`: give all of them the same"
+        )
