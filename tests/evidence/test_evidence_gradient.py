@@ -1,6 +1,7 @@
 """Exact gradients of the evidence against quadrature, and the two routes against each other."""
 
 import contextlib
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -174,6 +175,25 @@ def test_routes_and_chunks_agree(monkeypatch):
             jax.tree.leaves(whole.gradient), jax.tree.leaves(other.gradient), strict=True
         ):
             np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("route", ["kernel", "fisher"])
+def test_an_example_without_weight_is_absent_at_a_low_rank(route):
+    model, x, y = examples()
+    low = jsvm.Nystrom(rank=4, landmarks=[0, 3, 5, 8])
+    options = {"key": jax.random.key(3), "approximation": low, "route": route}
+    counts = {"chains": 2, "warmup": 10, "draws": 20}
+
+    def gradient(x, y, weights):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", jsvm.sampling.SamplingWarning)  # of so few draws
+            estimate = jsvm.evidence_gradient(model, x, y, weights=weights, **options, **counts)
+        return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(estimate.gradient)])
+
+    more_x, more_y = np.vstack([x, x[:3] + 0.2]), np.append(y, y[:3])
+    weights = np.append(np.ones(len(y)), np.zeros(3))
+    expected = gradient(x, y, None)
+    np.testing.assert_allclose(gradient(more_x, more_y, weights), expected, rtol=1e-8)
 
 
 def test_problems_of_the_chains_are_problems_of_the_gradient():
