@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._machine import KernelMachine
-from .._parameters import unfreeze
+from ..hyperparameters import unfreeze
 from ..kernels import AbstractKernel, waves_of
 from ..runtime import jit
 from ..validation import check_count

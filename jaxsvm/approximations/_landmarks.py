@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._machine import KernelMachine
-from .._parameters import unfreeze
+from ..hyperparameters import unfreeze
 from ..runtime import jit
 from ._pivoting import BLOCK, add_pivots, no_pivots, with_places
 

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from .. import linalg
 from ..kernels import AbstractKernel, is_covariance
-from ._base import AbstractGram
+from ._interface import AbstractGram
 
 
 class DenseGram(AbstractGram):

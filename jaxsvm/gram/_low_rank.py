@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import linalg
-from ._base import AbstractGram
 from ._dense import DenseGram
+from ._interface import AbstractGram
 
 
 class LowRankGram(AbstractGram):

@@ -1,10 +1,10 @@
 """Kernels: covariance functions that compose with `+` and `*`."""
 
-from ._base import AbstractKernel as AbstractKernel
-from ._base import AbstractSpectral as AbstractSpectral
-from ._base import Product as Product
-from ._base import Sum as Sum
-from ._base import waves_of as waves_of
+from ._algebra import AbstractKernel as AbstractKernel
+from ._algebra import AbstractSpectral as AbstractSpectral
+from ._algebra import Product as Product
+from ._algebra import Sum as Sum
+from ._algebra import waves_of as waves_of
 from ._constant import Constant as Constant
 from ._constant import White as White
 from ._custom import Custom as Custom

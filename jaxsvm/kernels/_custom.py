@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._parameters import unfreeze
+from ..hyperparameters import unfreeze
 from ..persistence import store_in_parts
-from ._base import AbstractKernel
+from ._algebra import AbstractKernel
 
 
 class UserFunction(eqx.Module):

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..linalg import cholesky
-from ._base import AbstractKernel
+from ._algebra import AbstractKernel
 from ._custom import Custom
 
 

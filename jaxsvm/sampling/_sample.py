@@ -9,7 +9,6 @@ from jaxtyping import Array, Float, Int
 
 from .._fit import as_data
 from .._machine import KernelMachine
-from .._parameters import unfreeze
 from ..approximations import (
     AbstractApproximation,
     AbstractSubspace,
@@ -17,6 +16,7 @@ from ..approximations import (
     Whitening,
     require_approximation,
 )
+from ..hyperparameters import unfreeze
 from ..posteriors import AbstractMachinePredictor, AbstractMixture, Components, Joint, same_for_all
 from ..runtime import Progress, filter_jit, jit, require_own_process
 from ..validation import as_points, check_count

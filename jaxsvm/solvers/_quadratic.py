@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from .._results import RESULTS
 from ..losses import AbstractPiecewise, weighted_compliance
+from ..results import RESULTS
 from ._optimality import judge_piecewise
 from ._problem import Options, Problem, Solution
 
