@@ -10,9 +10,9 @@ from ._constant import White as White
 from ._custom import Custom as Custom
 from ._custom import HashableTree as HashableTree
 from ._custom import UserFunction as UserFunction
-from ._definiteness import covariance_defect as covariance_defect
-from ._definiteness import is_covariance as is_covariance
-from ._definiteness import is_user_defined as is_user_defined
+from ._custom import covariance_defect as covariance_defect
+from ._custom import is_covariance as is_covariance
+from ._custom import is_user_defined as is_user_defined
 from ._linear import Linear as Linear
 from ._linear import Polynomial as Polynomial
 from ._spectrum import Waves as Waves
