@@ -17,6 +17,7 @@ from ._lapack import one_by_one as one_by_one
 from ._lapack import solve as solve
 from ._lapack import solve_by_factor as solve_by_factor
 from ._lapack import solve_triangular as solve_triangular
+from ._reduced import SolveOptions as SolveOptions
 from ._reduced import reduced_solve as reduced_solve
 from ._reduced import sparse_product as sparse_product
 from ._reduced import squared_spans as squared_spans
