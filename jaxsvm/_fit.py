@@ -13,9 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
 from ._machine import KernelMachine, Machine, Machine_co
-from ._parameters import unfreeze
 from ._predictor import AbstractPointEstimate, AbstractSolution
-from ._results import RESULTS, raise_on_failure
 from .approximations import (
     EXACT,
     AbstractApproximation,
@@ -27,8 +25,10 @@ from .approximations import (
     represent,
 )
 from .gram import AbstractGram
+from .hyperparameters import unfreeze
 from .kernels import AbstractKernel, covariance_defect, is_user_defined
 from .persistence import check_fields
+from .results import RESULTS, raise_on_failure
 from .runtime import is_traced, jit, require_agreement, warn_user
 from .solvers import Options, Problem, Start, attach_derivatives, primal_objective, solve
 from .validation import as_inputs, as_points, as_targets, as_weights, check_count, check_number

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ._machine import KernelMachine
-from ._results import RESULTS, worst
 from .losses import AbstractLoss
+from .results import RESULTS, worst
 
 
 class Examples(NamedTuple):

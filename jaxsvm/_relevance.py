@@ -6,7 +6,7 @@ import numpy as np
 
 from ._fit import Fit
 from ._machine import KernelMachine
-from ._parameters import parameters
+from .hyperparameters import parameters
 from .selection import Selection
 
 

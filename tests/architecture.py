@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "jaxsvm"
 FILES = sorted(PACKAGE.rglob("*.py"))
 HEAD = "jaxsvm"  # the node of `jaxsvm/__init__.py`
-SUPPORT = {"runtime", "validation"}  # packages that all others are built on
+SUPPORT = {"runtime", "validation", "numerics", "results"}  # what all others are built on
 
 
 class Import(NamedTuple):
@@ -96,7 +96,7 @@ def is_private(name: str) -> bool:
 def private_imports() -> Iterator[str]:
     """Imports of a private module or name of another package.
 
-    The modules beside the packages (`jaxsvm/_results.py`) are private to the library, so all of it may
+    The private modules beside the packages (`jaxsvm/_fit.py`) are private to the library, so all of it may
     import them, but not their private names.
     """
     for found in imports():
@@ -164,7 +164,7 @@ def drawing() -> str:
 
 
 def is_ground(node: str) -> bool:
-    """Whether a node is a support package, or a private module that imports nothing but ground."""
+    """Whether a node is for support, or a private module that imports nothing but ground."""
     return (node in SUPPORT or is_private(node)) and all(map(is_ground, graph()[node]))
 
 

@@ -7,6 +7,7 @@ import ast
 import importlib
 import inspect
 import pkgutil
+from collections import Counter
 from graphlib import CycleError
 from typing import ClassVar, get_origin
 
@@ -18,7 +19,7 @@ from architecture import FILES, HEAD, PACKAGE, ROOT, graph, tree_of
 import jaxsvm
 
 TOP = {"plot", "sklearn", "command"}
-BOTTOM = {"persistence", "fields", "_parameters", "linalg", "kernels", "losses"}
+BOTTOM = {"persistence", "fields", "hyperparameters", "linalg", "kernels", "losses"}
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 60
 PRIVATE_IMPORTS: set[str] = set()
@@ -61,7 +62,7 @@ def test_nothing_but_the_top_imports_the_whole():
 
 
 def test_the_top_uses_the_public_library():
-    private = {"_fit", "_machine", "_parameters", "_relevance", "_results"}
+    private = set(filter(architecture.is_private, graph()))
     for node in TOP:
         assert not graph()[node] & private, f"{node} imports {graph()[node] & private}"
 
@@ -100,6 +101,11 @@ def test_contributing_shows_the_graph():
     assert drawn is not None and drawn[0] == architecture.drawing(), (
         "the import graph has changed; draw it again: python tests/architecture.py"
     )
+
+
+def test_no_two_modules_have_the_same_name():
+    names = Counter(file.stem for file in FILES if file.stem != "__init__")
+    assert not [name for name, count in names.items() if count > 1]
 
 
 # ---------------------------------------------------------------------------- lengths
@@ -171,7 +177,9 @@ def test_no_concrete_method_is_overridden():
             for name, member in vars(parent).items():
                 concrete = inspect.isfunction(member) or isinstance(member, property)
                 abstract = getattr(member, "__isabstractmethod__", False)
-                default = parent.__module__ == "jaxsvm.losses._base" and name in DEFAULTS_OF_LOSSES
+                default = (
+                    parent.__module__ == "jaxsvm.losses._likelihood" and name in DEFAULTS_OF_LOSSES
+                )
                 default |= parent.__name__ == "AbstractCriterion" and name in DEFAULTS_OF_CRITERIA
                 if concrete and not abstract and not default and not name.startswith("__"):
                     assert name not in vars(cls), f"{cls.__name__} overrides {name}"

@@ -7,7 +7,7 @@ import pytest
 
 import jaxsvm as jsvm
 from jaxsvm import RESULTS
-from jaxsvm._results import worst
+from jaxsvm.results import worst
 
 
 def test_every_code_has_a_severity_and_a_message():

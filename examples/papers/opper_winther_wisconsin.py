@@ -28,18 +28,19 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 # several threads would only wait for each other
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-sys.path.append(str(Path(__file__).parents[1]))  # for the Adatron
+sys.path.append(str(Path(__file__).parents[1]))  # for the Adatron and the benchmarks
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from adatron import adatron
+from benchmarks.measure import best_time, timed
 from store import Store
 
 import jaxsvm as jsvm
@@ -50,6 +51,7 @@ RESULTS = Path(__file__).parent / "results" / "opper_winther_wisconsin.json"
 PARTS = ("folds", "exact", "times", "scan", "sigma")
 SIGMA2, NOISE = 0.15 * 9, 1.3
 PAPER_TOLERANCE = 1e-5**0.5  # of the change of alpha
+REPEATS = 3  # of each timed call
 METHODS = ("SVM", "mean field")
 # errors and leave-one-out estimates over the folds; exact and estimated on one of them
 PAPER = {
@@ -134,16 +136,6 @@ def run_exact(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     return record
 
 
-def best_time(function: Callable[[], Any], repeats: int = 3) -> float:
-    jax.block_until_ready(function())
-    times: list[float] = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        jax.block_until_ready(function())
-        times.append(time.perf_counter() - begin)
-    return min(times)
-
-
 def run_times(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     """Rounds and seconds of the paper's iterations, at its precision, and of the library's methods.
 
@@ -152,9 +144,7 @@ def run_times(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     svm, field = machine("SVM"), machine("mean field")
     gram = DenseGram(svm.kernel.gram(x))
     noisy = np.asarray(gram.dense()) + NOISE * np.eye(len(y))
-    begin = time.perf_counter()
-    trained = adatron(noisy, y, parallel=True, tolerance=PAPER_TOLERANCE)
-    seconds = time.perf_counter() - begin
+    trained, seconds = timed(lambda: adatron(noisy, y, parallel=True, tolerance=PAPER_TOLERANCE))
     fit = jsvm.fit(svm, x, y)
     rough = as_fit(fit, trained.alpha, gram.dense())
     response = jax.jit(criteria.linear_response)
@@ -162,14 +152,14 @@ def run_times(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
         "Adatron": {
             "rounds": len(trained.residuals) - 1,
             "seconds": seconds,
-            "with leave-one-out": seconds + best_time(lambda: response(gram, rough)),
+            "with leave-one-out": seconds + best_time(lambda: response(gram, rough), REPEATS),
             "left out": int(np.sum(y * np.asarray(response(gram, rough)) < 0)),
         },
         "fit": {
             "rounds": int(fit.stats.iterations),
             "support": int(fit.support.sum()),
-            "seconds": best_time(lambda: jsvm.fit(svm, x, y).dual),
-            "with leave-one-out": best_time(lambda: CRITERIA["SVM"](svm, x, y)),
+            "seconds": best_time(lambda: jsvm.fit(svm, x, y).dual, REPEATS),
+            "with leave-one-out": best_time(lambda: CRITERIA["SVM"](svm, x, y), REPEATS),
             "left out": int(np.sum(y * np.asarray(response(gram, fit)) < 0)),
         },
     }
@@ -192,8 +182,8 @@ def run_times(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
 
         record[name] = {
             "rounds": int(posterior.iterations),
-            "seconds": best_time(lambda f=solve: f(x, y)),
-            "with leave-one-out": best_time(lambda f=leave_out: f(x, y)),
+            "seconds": best_time(lambda f=solve: f(x, y), REPEATS),
+            "with leave-one-out": best_time(lambda f=leave_out: f(x, y), REPEATS),
             "left out": int(np.sum(y * np.asarray(posterior.left_out.mean) < 0)),
         }
     return record

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._machine import KernelMachine
-from .._parameters import unfreeze
+from ..hyperparameters import unfreeze
 from ..runtime import count_row_shards, gather_rows, jit
 from ._pivoting import BLOCK, add_pivots, no_pivots, with_places
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from .. import FileError, calibration, format_parameters
-from .._moments import mean_and_deviation
+from ..numerics import mean_and_deviation
 from ..persistence import load_as, save_as
 from ._columns import Column
 from ._table import DataError, printable

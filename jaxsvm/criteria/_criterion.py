@@ -12,12 +12,12 @@ from jaxtyping import Array, Float, Int
 
 from .._fit import Fit, as_data, fit_gram
 from .._machine import KernelMachine
-from .._parameters import join_frozen, unfreeze
-from .._results import RESULTS, raise_on_failure
 from ..approximations import EXACT, AbstractApproximation, Exact, Representation, represent
 from ..gram import AbstractGram
+from ..hyperparameters import join_frozen, unfreeze
 from ..kernels import AbstractKernel
 from ..losses import AbstractLoss
+from ..results import RESULTS, raise_on_failure
 from ..runtime import jit
 from ..solvers import Start
 

@@ -7,8 +7,8 @@ from jaxtyping import Array, Float
 
 from .._fit import Fit
 from .._machine import KernelMachine
-from .._parameters import unfreeze
 from ..gram import AbstractGram
+from ..hyperparameters import unfreeze
 from ..losses import Hinge, SquaredHinge
 from ..validation import check_number
 from ._criterion import AbstractFitCriterion, require_loss

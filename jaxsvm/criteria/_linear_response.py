@@ -9,7 +9,6 @@ from jaxtyping import Array, Float
 
 from .._fit import Fit
 from .._machine import KernelMachine
-from .._results import RESULTS
 from ..gram import AbstractGram
 from ..losses import (
     AbstractPiecewise,
@@ -18,6 +17,7 @@ from ..losses import (
     SquaredHinge,
     weighted_compliance,
 )
+from ..results import RESULTS
 from ..validation import check_number
 from . import scores
 from ._criterion import (

@@ -10,9 +10,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._fit import fit_gram
 from .._machine import KernelMachine
-from .._results import RESULTS
 from ..linalg import cholesky, one_by_one, solve_by_factor
 from ..losses import Hinge, SquaredHinge
+from ..results import RESULTS
 from ._criterion import (
     AbstractCriterion,
     Data,

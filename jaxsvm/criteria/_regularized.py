@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._machine import KernelMachine
-from .._parameters import matching, parameters, replace
-from .._results import RESULTS
+from ..hyperparameters import matching, parameters, replace
+from ..results import RESULTS
 from ..runtime import filter_jit
 from ..validation import as_weights, check_number
 from ._criterion import (

@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, Int
 from .. import linalg
 from .._fit import fit_gram
 from .._machine import KernelMachine
-from .._results import worst
 from ..gram import AbstractGram
+from ..results import worst
 from ..runtime import is_traced
 from ..solvers import Problem, Start, attach_derivatives
 from ..validation import check_count, count_where

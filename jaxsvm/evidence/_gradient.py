@@ -12,7 +12,7 @@ from ..approximations import AbstractApproximation, AbstractSubspace, Exact, Whi
 from ..fields import Frozen
 from ..kernels import AbstractKernel
 from ..linalg import eigh
-from ..runtime import count_row_shards, filter_jit, jit, require_own_process
+from ..runtime import count_row_shards, filter_jit, jit
 from ..sampling import (
     HMC,
     Averages,
@@ -89,10 +89,8 @@ def evidence_gradient(
     >>> estimate.gradient.loss.log_C.shape, bool(estimate.standard_error.loss.log_C > 0)
     ((), True)
     """
-    require_own_process()  # before the first use of JAX
-    mark_key, run_key = jax.random.split(key)
-    setup = set_up(
-        model, x, y, weights, approximation=approximation, method=method, key=mark_key,
+    setup, (run_key,) = set_up(
+        model, x, y, weights, approximation=approximation, method=method, key=key, keys=1,
         chains=chains, draws=draws, warmup=warmup,
     )  # fmt: skip
     check_route(route)

@@ -2,11 +2,9 @@
 
 from typing import Any, Literal
 
-import jax
-
 from .._machine import KernelMachine
 from ..approximations import AbstractApproximation, Exact
-from ..runtime import require_own_process, warn_user
+from ..runtime import warn_user
 from ..sampling import SamplingWarning, set_up
 from ._estimate import LogEvidence
 from ._tempered import TemperedSMC, temper
@@ -51,10 +49,8 @@ def log_evidence(
     (True, True)
     """
     options = _as_method(method)
-    require_own_process()  # before the first use of JAX
-    mark_key, run_key = jax.random.split(key)
-    setup = set_up(
-        model, x, y, weights, approximation=approximation, method=options.sampler, key=mark_key
+    setup, (run_key,) = set_up(
+        model, x, y, weights, approximation=approximation, method=options.sampler, key=key, keys=1
     )
     setup.model.loss.require_normalizer()
     if isinstance(options, Thermodynamic):

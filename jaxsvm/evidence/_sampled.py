@@ -11,8 +11,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._machine import KernelMachine
-from .._parameters import unfreeze
-from .._results import RESULTS
 from ..approximations import (
     AbstractApproximation,
     AbstractSubspace,
@@ -21,7 +19,9 @@ from ..approximations import (
     require_approximation,
 )
 from ..criteria import AbstractObjective, Data, Observation, Traits
+from ..hyperparameters import unfreeze
 from ..linalg import cholesky, solve_by_factor
+from ..results import RESULTS
 from ..runtime import count_row_shards
 from ..sampling import (
     HMC,

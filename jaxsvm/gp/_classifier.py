@@ -8,13 +8,13 @@ from jaxtyping import Array, Float, Int
 
 from .._fit import decide
 from .._machine import KernelMachine
-from .._parameters import unfreeze
 from .._predictor import AbstractSolution
-from .._results import raise_on_failure
-from .._roots import safe_root
 from ..gram import AbstractGram
+from ..hyperparameters import unfreeze
 from ..losses import FlipNoise, Logistic, Probit
+from ..numerics import safe_root
 from ..posteriors import AbstractGaussianPosterior, LeaveOneOutPredictions
+from ..results import raise_on_failure
 from ..runtime import jit
 from ..validation import as_points
 from ._sites import Sites

@@ -10,9 +10,9 @@ from jaxtyping import Array, Float
 
 from .._fit import as_data
 from .._machine import KernelMachine
-from .._parameters import unfreeze
 from ..criteria import AbstractCriterion, Data, Evaluation, evaluation
 from ..gram import AbstractGram, exact_gram
+from ..hyperparameters import unfreeze
 from ..posteriors import LeaveOneOutPredictions
 from ..runtime import jit
 from ._classifier import ClassifierPosterior, check_classifier, raise_if_failed

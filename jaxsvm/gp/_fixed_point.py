@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._results import RESULTS
+from ..results import RESULTS
 from ..runtime import is_traced
 
 

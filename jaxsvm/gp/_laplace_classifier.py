@@ -8,9 +8,9 @@ from jaxtyping import Array, Float, Int
 
 from .._fit import Fit, as_data, fit
 from .._machine import KernelMachine
-from .._parameters import unfreeze
 from ..criteria import AbstractFitCriterion, LaplaceEvidence, evaluation
 from ..gram import AbstractGram
+from ..hyperparameters import unfreeze
 from ..posteriors import (
     LaplacePosterior,
     LeaveOneOutPredictions,

@@ -46,27 +46,20 @@ class AbstractLeaveOneOut(AbstractCriterion):
 
     @abc.abstractmethod
     def predictions(
-        self,
-        model: KernelMachine,
-        gram: AbstractGram,
-        x: Float[Array, "n d"],
-        y: Float[Array, " n"],
-        weights: Float[Array, " n"],
-        memory: Any,
+        self, model: KernelMachine, gram: AbstractGram, data: Data, memory: Any
     ) -> tuple[LeaveOneOutPredictions, Int[Array, ""], Any]:
         """Solve on all examples, and predict each of them from the others.
 
-        **Arguments:** `model`; `gram`, its kernel matrix; `x`, `y`, `weights`, data that have been checked;
-        `memory`, of an earlier evaluation nearby, or None.
+        **Arguments:** `model`; `gram`, its kernel matrix; `data`, which have been checked; `memory`, of an
+        earlier evaluation nearby, or None.
 
         **Returns:** the predictions, the result code of the solution, and the memory for the next evaluation.
         """
 
     def evaluate(self, model: KernelMachine, data: Data, memory: Any = None) -> Evaluation:
-        x, y, weights = data.x, data.y, data.weights
         gram = data.gram(model.kernel)
-        left_out, result, memory = self.predictions(model, gram, x, y, weights, memory)
-        value = mean(self.score_each(y, left_out), weights)
+        left_out, result, memory = self.predictions(model, gram, data, memory)
+        value = mean(self.score_each(data.y, left_out), data.weights)
         return evaluation(value, result, jax.lax.stop_gradient(memory))
 
     def score_each(
@@ -108,15 +101,9 @@ class NaiveMeanField(AbstractLeaveOneOut):
         check_mean_field(model)
 
     def predictions(
-        self,
-        model: KernelMachine,
-        gram: AbstractGram,
-        x: Array,
-        y: Array,
-        weights: Array,
-        memory: Any,
+        self, model: KernelMachine, gram: AbstractGram, data: Data, memory: Any
     ) -> tuple[LeaveOneOutPredictions, Array, Any]:
-        equations, step, outcome = solve_mean_field(model, gram, y, weights, memory)
+        equations, step, outcome = solve_mean_field(model, gram, data.y, data.weights, memory)
         return leave_out_of_mean_field(equations, step), outcome.result, step
 
 
@@ -138,15 +125,9 @@ class LaplaceLeaveOneOut(AbstractLeaveOneOut):
         check_laplace(model)
 
     def predictions(
-        self,
-        model: KernelMachine,
-        gram: AbstractGram,
-        x: Array,
-        y: Array,
-        weights: Array,
-        memory: Any,
+        self, model: KernelMachine, gram: AbstractGram, data: Data, memory: Any
     ) -> tuple[LeaveOneOutPredictions, Array, Any]:
-        fitted = fit_gram(model, gram, x, y, weights, memory)
+        fitted = fit_gram(model, gram, data.x, data.y, data.weights, memory)
         return leave_out_of_fit(gram, fitted), fitted.result, memory_of(fitted)
 
 
@@ -168,14 +149,8 @@ class ExpectationPropagationLeaveOneOut(AbstractLeaveOneOut):
         check_sites(model)
 
     def predictions(
-        self,
-        model: KernelMachine,
-        gram: AbstractGram,
-        x: Array,
-        y: Array,
-        weights: Array,
-        memory: Any,
+        self, model: KernelMachine, gram: AbstractGram, data: Data, memory: Any
     ) -> tuple[LeaveOneOutPredictions, Array, Any]:
-        matching, sites, outcome = solve_sites(model, gram, y, weights, memory)
+        matching, sites, outcome = solve_sites(model, gram, data.y, data.weights, memory)
         left_out = leave_out_of_sites(matching, sites, matching.marginals(sites))
         return left_out, outcome.result, sites

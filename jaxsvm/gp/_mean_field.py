@@ -11,8 +11,8 @@ from jaxtyping import Array, Float
 
 from .._fit import as_data
 from .._machine import KernelMachine
-from .._parameters import unfreeze
 from ..gram import AbstractGram, exact_gram
+from ..hyperparameters import unfreeze
 from ..posteriors import LeaveOneOutPredictions, averaged
 from ..runtime import jit
 from ._classifier import ClassifierPosterior, cavity_variances, check_classifier, raise_if_failed

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._results import RESULTS
 from ..gram import AbstractGram
 from ..linalg import one_by_one
 from ..losses import AbstractLoss
 from ..posteriors import Average, averaged
+from ..results import RESULTS
 from ._fixed_point import Limits, Outcome, iterate
 
 _FIRST_RATE = 0.05  # [OW00, Table 8.1]

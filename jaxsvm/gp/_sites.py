@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import linalg
-from .._results import RESULTS
 from ..gram import AbstractGram
 from ..losses import AbstractLoss
 from ..posteriors import Average, averaged
+from ..results import RESULTS
 from ._fixed_point import Limits, Outcome, iterate
 
 _SLOWEST = 1e-3  # the smallest share of the way to the matched sites that a step takes

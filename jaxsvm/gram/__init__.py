@@ -1,6 +1,6 @@
 """The kernel matrix of the examples, and all that solvers and criteria ask of it."""
 
-from ._base import AbstractGram as AbstractGram
 from ._dense import DenseGram as DenseGram
 from ._dense import exact_gram as exact_gram
+from ._interface import AbstractGram as AbstractGram
 from ._low_rank import LowRankGram as LowRankGram

@@ -7,7 +7,8 @@ from jaxtyping import Array, Float
 
 from .. import linalg
 from ..kernels import AbstractKernel, is_covariance
-from ._base import AbstractGram
+from ..linalg import SolveOptions
+from ._interface import AbstractGram
 
 
 class DenseGram(AbstractGram):
@@ -43,20 +44,10 @@ class DenseGram(AbstractGram):
         scale: Array,
         diagonal: Array,
         *rights: Array,
-        jitter: Array | float | None = None,
-        refinements: int = 0,
-        coarse: bool = False,
+        options: SolveOptions = SolveOptions(),  # noqa: B008, it is immutable
     ) -> tuple[Array, ...]:
         """By a Cholesky factorization for the examples that take part."""
-        return linalg.reduced_solve(
-            self.matrix,
-            scale,
-            diagonal,
-            *rights,
-            jitter=jitter,
-            refinements=refinements,
-            coarse=coarse,
-        )
+        return linalg.reduced_solve(self.matrix, scale, diagonal, *rights, options=options)
 
     def general_solve(self, diagonal: Array, scale: Array, right: Array) -> Array:
         """By a factorization of the whole matrix."""

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .. import linalg
-from ._base import AbstractGram
+from ..linalg import SolveOptions
 from ._dense import DenseGram
+from ._interface import AbstractGram
 
 
 class LowRankGram(AbstractGram):
@@ -61,17 +62,14 @@ class LowRankGram(AbstractGram):
         scale: Array,
         diagonal: Array,
         *rights: Array,
-        jitter: Array | float | None = None,
-        refinements: int = 0,
-        coarse: bool = False,
+        options: SolveOptions = SolveOptions(),  # noqa: B008, it is immutable
     ) -> tuple[Array, ...]:
         """By Woodbury's formula, or by a Cholesky factorization for at most p examples that take part."""
-        options = {"jitter": jitter, "refinements": refinements, "coarse": coarse}
         if self._is_wide:
-            return self._as_dense().reduced_solve(scale, diagonal, *rights, **options)
+            return self._as_dense().reduced_solve(scale, diagonal, *rights, options=options)
         own = self._plus_extra(diagonal, scale**2)
         return linalg.low_rank_reduced_solve(
-            self.factor, scale, own, *rights, **options, shards=self.shards
+            self.factor, scale, own, *rights, options=options, shards=self.shards
         )
 
     def general_solve(self, diagonal: Array, scale: Array, right: Array) -> Array:

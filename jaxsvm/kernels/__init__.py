@@ -1,18 +1,18 @@
 """Kernels: covariance functions that compose with `+` and `*`."""
 
-from ._base import AbstractKernel as AbstractKernel
-from ._base import AbstractSpectral as AbstractSpectral
-from ._base import Product as Product
-from ._base import Sum as Sum
-from ._base import waves_of as waves_of
+from ._algebra import AbstractKernel as AbstractKernel
+from ._algebra import AbstractSpectral as AbstractSpectral
+from ._algebra import Product as Product
+from ._algebra import Sum as Sum
+from ._algebra import waves_of as waves_of
 from ._constant import Constant as Constant
 from ._constant import White as White
 from ._custom import Custom as Custom
 from ._custom import HashableTree as HashableTree
 from ._custom import UserFunction as UserFunction
-from ._definiteness import covariance_defect as covariance_defect
-from ._definiteness import is_covariance as is_covariance
-from ._definiteness import is_user_defined as is_user_defined
+from ._custom import covariance_defect as covariance_defect
+from ._custom import is_covariance as is_covariance
+from ._custom import is_user_defined as is_user_defined
 from ._linear import Linear as Linear
 from ._linear import Polynomial as Polynomial
 from ._spectrum import Waves as Waves

@@ -7,7 +7,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..fields import Natural, natural, positive
-from ._base import AbstractSpectral
+from ._algebra import AbstractSpectral
 from ._spectrum import Waves
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from ..fields import Natural, Values, natural, positive
 from ..persistence import check_fields
 from ..validation import plain
-from ._base import AbstractKernel
+from ._algebra import AbstractKernel
 from ._distances import per_input
 
 

@@ -10,9 +10,9 @@ from jax.scipy.special import ndtr
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from .._roots import safe_root
 from ..fields import Natural, Values, natural, positive
-from ._base import AbstractSpectral
+from ..numerics import safe_root
+from ._algebra import AbstractSpectral
 from ._distances import per_input, scale_inputs, squared_distances
 from ._spectrum import Waves, log_gamma_quantile, orthogonal_normals, wave_phases
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from ..fields import Natural, Values, natural, positive
 from ..persistence import check_fields
-from ._base import AbstractKernel, AbstractSpectral, require_kernel, waves_of
+from ._algebra import AbstractKernel, AbstractSpectral, require_kernel, waves_of
 from ._custom import UserFunction
 from ._distances import scale_inputs
 from ._spectrum import Waves

@@ -4,6 +4,8 @@ from ._conditioning import general_log_determinant as general_log_determinant
 from ._conditioning import laplace_log_determinant as laplace_log_determinant
 from ._conditioning import posterior_marginals as posterior_marginals
 from ._conditioning import response as response
+from ._few_active import low_rank_reduced_solve as low_rank_reduced_solve
+from ._few_active import low_rank_squared_spans as low_rank_squared_spans
 from ._inverse import inverse_and_log_determinant as inverse_and_log_determinant
 from ._inverse import inverse_diagonal as inverse_diagonal
 from ._inverse import solve_and_inverse_diagonal as solve_and_inverse_diagonal
@@ -15,8 +17,7 @@ from ._lapack import one_by_one as one_by_one
 from ._lapack import solve as solve
 from ._lapack import solve_by_factor as solve_by_factor
 from ._lapack import solve_triangular as solve_triangular
-from ._low_rank import low_rank_reduced_solve as low_rank_reduced_solve
-from ._low_rank import low_rank_squared_spans as low_rank_squared_spans
+from ._reduced import SolveOptions as SolveOptions
 from ._reduced import count_active as count_active
 from ._reduced import reduced_solve as reduced_solve
 from ._reduced import sparse_product as sparse_product

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._roots import safe_root
+from ..numerics import safe_root
 from . import _lapack
 from ._inverse import inverse_and_log_determinant, inverse_of_definite
 from ._lapack import cholesky, one_by_one, solve_by_factor, solve_triangular

@@ -6,6 +6,7 @@ a few static sizes that holds them.
 
 import math
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -84,71 +85,83 @@ def first_active_indices(active: Bool[Array, " n"], size: int, shards: int) -> I
     return jnp.sort(first.reshape(-1))[:size]
 
 
+class SolveOptions(NamedTuple):
+    """How to solve a system for the active examples.
+
+    `jitter` is added to the diagonal before the factorization; `refinements` is the number of steps of
+    iterative refinement, which remove the effect of the jitter; `coarse` says whether to compile fewer sizes,
+    for when compiling costs more than solving.
+    """
+
+    jitter: Float[Array, ""] | float | None = None
+    refinements: int = 0
+    coarse: bool = False
+
+
 def reduced_solve(
     gram: Float[Array, "n n"],
     scale: Float[Array, " n"],
     diagonal: Float[Array, " n"],
     *rights: Float[Array, " n"],
-    jitter: Float[Array, ""] | float | None = None,
-    refinements: int = 0,
-    coarse: bool = False,
+    options: SolveOptions = SolveOptions(),  # noqa: B008, it is immutable
 ) -> tuple[Float[Array, " n"], ...]:
     """Solve `(diag(diagonal) + diag(scale) gram diag(scale)) t = right` by one Cholesky factorization.
 
     **Arguments:** `gram`, symmetric; `scale`, zero for inactive examples; `diagonal`, positive; `rights`, one
-    or more right-hand sides (separate, since a derivative may be linear in only one of them); `jitter`,
-    added to the diagonal before the factorization; `refinements`, the number of steps of iterative
-    refinement, which remove the effect of the jitter; `coarse`, whether to compile only two sizes, for
-    when compiling costs more than solving.
+    or more right-hand sides (separate, since a derivative may be linear in only one of them); `options`.
 
     **Returns:** one `t` for each right-hand side, zero for inactive examples, NaN if the matrix is not
     positive definite.
     """
     examples = gram.shape[0]
     active = scale > 0
-    options = sizes(examples)[:-1]
-    if coarse:
-        options = tuple(size for size in options if size == -(-examples // 4))
+    fewer = sizes(examples)[:-1]
+    if options.coarse:
+        fewer = tuple(size for size in fewer if size == -(-examples // 4))
 
-    def solve_all(_):
-        answers = solve_scaled(gram, scale, diagonal, rights, jitter, refinements)
+    def solve_all():
+        answers = solve_scaled(gram, scale, diagonal, rights, options)
         return tuple(jnp.where(active, answer, 0.0) for answer in answers)
 
-    if not options:
-        return solve_all(None)
-    index, indices = jnp.sum(jnp.sum(active) > jnp.array(options)), active_indices(active)
+    if not fewer:
+        return solve_all()
+    index, indices = jnp.sum(jnp.sum(active) > jnp.array(fewer)), active_indices(active)
 
     def gathered(size):
-        def branch(_):
-            part = indices[:size]
-            answers = solve_scaled(
-                gram.at[part].get(mode="clip").at[:, part].get(mode="clip"),
-                scale.at[part].get(mode="fill", fill_value=0),
-                diagonal.at[part].get(mode="fill", fill_value=1),
-                [right.at[part].get(mode="fill", fill_value=0) for right in rights],
-                jitter,
-                refinements,
-            )
-            return tuple(
-                jnp.zeros_like(right).at[part].add(answer, mode="drop")
-                for right, answer in zip(rights, answers, strict=True)
-            )
+        part = indices[:size]
 
-        return branch
+        def solve(*system):
+            matrix = gram.at[part].get(mode="clip").at[:, part].get(mode="clip")
+            return solve_scaled(matrix, *system, options=options)
 
-    return jax.lax.switch(index, [gathered(size) for size in options] + [solve_all], None)
+        return lambda: solve_part(solve, part, scale, diagonal, rights)
+
+    return jax.lax.switch(index, [gathered(size) for size in fewer] + [solve_all])
 
 
-def solve_scaled(gram, scale, diagonal, rights, jitter, refinements: int):
+def solve_part(solve, part, scale, diagonal, rights):
+    """`solve(scale, diagonal, rights)` for the examples in `part`, with zeros for all others."""
+    answers = solve(
+        scale.at[part].get(mode="fill", fill_value=0),
+        diagonal.at[part].get(mode="fill", fill_value=1),
+        [right.at[part].get(mode="fill", fill_value=0) for right in rights],
+    )
+    return tuple(
+        jnp.zeros_like(right).at[part].add(answer, mode="drop")
+        for right, answer in zip(rights, answers, strict=True)
+    )
+
+
+def solve_scaled(gram, scale, diagonal, rights, options: SolveOptions):
     """Solve `(diag(diagonal) + diag(scale) gram diag(scale)) t = right` for all examples."""
     matrix = scale[:, None] * gram * scale[None, :] + jnp.diag(diagonal)
     eye = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
-    lifted = matrix if jitter is None else matrix + jitter * eye
+    lifted = matrix if options.jitter is None else matrix + options.jitter * eye
     factor = cholesky(lifted)
     answers = []
     for right in rights:
         answer = solve_by_factor(factor, right)
-        for _ in range(refinements):
+        for _ in range(options.refinements):
             residual = right - matrix @ answer
             answer = answer + solve_by_factor(factor, residual)
         answers.append(answer)

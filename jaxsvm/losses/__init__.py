@@ -1,8 +1,8 @@
 """Losses: negative log likelihoods of labels and targets."""
 
-from ._base import AbstractClassification as AbstractClassification
-from ._base import AbstractLoss as AbstractLoss
-from ._base import AbstractRegression as AbstractRegression
+from ._likelihood import AbstractClassification as AbstractClassification
+from ._likelihood import AbstractLoss as AbstractLoss
+from ._likelihood import AbstractRegression as AbstractRegression
 from ._margin import Hinge as Hinge
 from ._margin import LeastSquares as LeastSquares
 from ._margin import SquaredHinge as SquaredHinge

@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..fields import Natural, natural, positive
-from ._base import AbstractClassification
+from ._likelihood import AbstractClassification
 from ._piecewise import AbstractMargin, AbstractTwoSided, Shape
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._quadrature import log_panels
+from ..numerics import log_panels
 from ..runtime import is_traced
 
 _DECADES = 9  # of sizes on either side of one

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ._base import AbstractClassification, AbstractLoss
+from ._likelihood import AbstractClassification, AbstractLoss
 
 
 class Shape(NamedTuple):

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ._base import AbstractRegression
+from ._likelihood import AbstractRegression
 from ._piecewise import AbstractTwoSided
 
 

@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..fields import Natural, half_proportion, natural, positive
-from ._base import AbstractClassification
+from ._likelihood import AbstractClassification
 
 
 class Logistic(AbstractClassification):

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._results import RESULTS
+from ..results import RESULTS
 from ..runtime import is_traced
 from ..validation import require_unmasked
 from ._container import is_storable

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._results import RESULTS
+from ..results import RESULTS
 from ._describe import MAX_DEPTH
 from ._names import class_of_name, functions, is_named_tuple, is_ours, is_user_name
 from ._rules import ARRAY_RULES, PARTS_RULES, problem_of

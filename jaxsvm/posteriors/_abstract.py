@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._parameters import unfreeze
 from .._predictor import AbstractPredictor, as_predictions
+from ..hyperparameters import unfreeze
 from ..runtime import is_traced, jit
 from ..validation import as_targets, check_count
 from ._components import Components, Joint, draw, same_for_all

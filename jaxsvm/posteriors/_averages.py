@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._quadrature import STEPS, over_gaussian, peak
 from ..losses import AbstractLoss, FlipNoise, Logistic, Probit
+from ..numerics import STEPS, over_gaussian, peak
 
 _LEVELS = np.array([0.5, 1.5, 3.0, 6.0, 10.0, 16.0, 26.0, 40.0])
 

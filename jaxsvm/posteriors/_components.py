@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._roots import safe_root
 from ..linalg import eigh
 from ..losses import AbstractLoss
+from ..numerics import safe_root
 from ..runtime import jit
 
 

@@ -9,9 +9,9 @@ from jaxtyping import Array, Float
 
 from .._fit import Fit
 from .._predictor import AbstractPointEstimate, AbstractPredictor, Examples
-from .._roots import safe_root
 from ..criteria import LaplaceEvidence
 from ..losses import AbstractLoss
+from ..numerics import safe_root
 from ._abstract import AbstractMixture
 from ._components import Components, Joint, mixture
 from ._laplace_posterior import LaplacePosterior, around, require_maximum

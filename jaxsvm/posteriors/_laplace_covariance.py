@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._fit import Fit
-from .._parameters import unfreeze
-from .._roots import safe_root
 from ..approximations import AbstractBasis
 from ..gram import AbstractGram, exact_gram
+from ..hyperparameters import unfreeze
 from ..kernels import AbstractKernel
 from ..linalg import cholesky, solve_triangular
+from ..numerics import safe_root
 from ..runtime import is_traced, jit
 
 _BLOCK = 32  # the number of rows is rounded up to a multiple of it, so that few shapes are compiled

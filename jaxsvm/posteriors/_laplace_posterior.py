@@ -7,12 +7,12 @@ from jaxtyping import Array, Float, Int
 
 from .._fit import Fit
 from .._machine import KernelMachine
-from .._parameters import unfreeze
 from .._predictor import Examples
-from .._results import FitError, raise_on_failure
-from .._roots import safe_root
 from ..criteria import LaplaceEvidence
+from ..hyperparameters import unfreeze
 from ..losses import AbstractLoss
+from ..numerics import safe_root
+from ..results import FitError, raise_on_failure
 from ..runtime import jit
 from ..validation import as_points
 from ._abstract import AbstractGaussianPosterior, LeaveOneOutPredictions

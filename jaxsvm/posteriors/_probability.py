@@ -8,8 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._quadrature import STEPS, over_gaussian, peak
-from .._roots import safe_root
 from ..losses import (
     AbstractClassification,
     AbstractLoss,
@@ -18,6 +16,7 @@ from ..losses import (
     Probit,
     Trigonometric,
 )
+from ..numerics import STEPS, over_gaussian, peak, safe_root
 from ..runtime import jit
 from ._averages import averaged
 from ._components import Components

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._quadrature import STEPS, over_gaussian, standard_normal
 from ..losses import AbstractLoss, AbstractRegression, AbstractResidual
+from ..numerics import STEPS, over_gaussian, standard_normal
 from ..runtime import jit
 from ._components import Components
 

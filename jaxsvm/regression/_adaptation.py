@@ -10,12 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._machine import KernelMachine, Machine
-from .._moments import is_rounding, mean_and_deviation
-from .._parameters import freeze, parameters, replace
-from .._trees import stack
 from ..criteria import LaplaceEvidence
+from ..hyperparameters import freeze, parameters, replace
 from ..kernels import RBF, Constant, Sum
 from ..losses import AbstractRegression, SoftInsensitive
+from ..numerics import is_rounding, mean_and_deviation, stack
 from ..optimizers import lbfgs
 from ..selection import Selection, select
 from ..selection.stopping import SmallChange, SmallGradient

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from .._parameters import parameters
+from ..hyperparameters import parameters
 from ..linalg import solve_triangular
 from ..losses import AbstractLoss
 from ._samplers import HMC, Method, first_state, trajectory

@@ -11,9 +11,6 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from .._machine import KernelMachine
-from .._parameters import unfreeze
-from .._results import FitError
-from .._trees import member
 from ..criteria import (
     AbstractCriterion,
     Data,
@@ -23,6 +20,9 @@ from ..criteria import (
     is_usable,
     prepare,
 )
+from ..hyperparameters import unfreeze
+from ..numerics import member
+from ..results import FitError
 from ..runtime import Progress, count_row_shards, filter_jit, jit, map_in_threads, warn_user
 from ..selection import Ranges, check_inside, clip, draw_starts, limits, select
 from ..validation import check_count

@@ -11,9 +11,9 @@ from jaxtyping import Array, Float, Int
 
 from .._fit import fit_gram
 from .._machine import KernelMachine
-from .._parameters import free_parameters, unfreeze
 from ..criteria import LaplaceEvidence, is_usable
 from ..gram import exact_gram
+from ..hyperparameters import free_parameters, unfreeze
 from ..losses import AbstractLoss
 from ..posteriors import AbstractMixture, Components, Examples, Joint, around, mixture
 from ..runtime import filter_jit

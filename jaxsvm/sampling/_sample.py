@@ -5,11 +5,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from .._fit import as_data
 from .._machine import KernelMachine
-from .._parameters import unfreeze
 from ..approximations import (
     AbstractApproximation,
     AbstractSubspace,
@@ -17,8 +16,9 @@ from ..approximations import (
     Whitening,
     require_approximation,
 )
+from ..hyperparameters import unfreeze
 from ..posteriors import AbstractMachinePredictor, AbstractMixture, Components, Joint, same_for_all
-from ..runtime import Progress, filter_jit, jit, require_own_process
+from ..runtime import Progress, filter_jit, jit
 from ..validation import as_points, check_count
 from ._chains import Averages, Chains, Traces, draw, kept_numbers, start_chains, warm_up
 from ._diagnostics import Diagnostics, diagnose, warn_of_problems
@@ -191,10 +191,8 @@ def sample(
     >>> posterior.probability(x).shape, posterior.diagnostics.problems
     ((30,), [])
     """
-    require_own_process()  # before the first use of JAX
-    mark_key, warm_key, draw_key = jax.random.split(key, 3)
-    setup = set_up(
-        model, x, y, weights, approximation=approximation, method=method, key=mark_key,
+    setup, (warm_key, draw_key) = set_up(
+        model, x, y, weights, approximation=approximation, method=method, key=key, keys=2,
         chains=chains, draws=draws, warmup=warmup,
     )  # fmt: skip
     count = _pieces(draws)
@@ -261,19 +259,22 @@ def set_up(
     approximation: AbstractApproximation,
     method: Method,
     key: Any,
+    keys: int,
     **counts: int,
-) -> Setup:
-    """Check the arguments of a run, and choose its landmarks.
+) -> tuple[Setup, list[PRNGKeyArray]]:
+    """Check the arguments of a run, split its random key, and choose its landmarks.
 
-    **Arguments:** `model`, `x`, `y`, `weights`, `approximation`, `method`: as for `sample`; `key`, a random
-    key for the landmarks; `counts`, such as `chains`, `warmup` and `draws`, by name.
+    **Arguments:** `model`, `x`, `y`, `weights`, `approximation`, `method`, `key`: as for `sample`; `keys`,
+    the number of keys that the run needs; `counts`, such as `chains`, `warmup` and `draws`, by name.
 
-    **Returns:** a `Setup`.
+    **Returns:** a `Setup`, and the keys.
     """
-    x, y, weights = as_data(model, x, y, weights)
+    x, y, weights = as_data(model, x, y, weights)  # first: it refuses to hang in a forked process
     check_sampler(model, method, **counts)
     require_approximation(approximation)
-    return Setup(unfreeze(model), x, y, weights, approximation.subspace(model, x, key))
+    landmark_key, *run_keys = jax.random.split(key, 1 + keys)
+    subspace = approximation.subspace(model, x, landmark_key)
+    return Setup(unfreeze(model), x, y, weights, subspace), run_keys
 
 
 def check_sampler(model: KernelMachine, method: Method, **counts: int) -> None:

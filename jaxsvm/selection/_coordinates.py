@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._machine import KernelMachine
-from .._parameters import (
+from ..criteria import PRUNED_LENGTHSCALE
+from ..hyperparameters import (
     Model,
     domain,
     free_parameters,
@@ -18,7 +19,6 @@ from .._parameters import (
     replace,
     split_frozen,
 )
-from ..criteria import PRUNED_LENGTHSCALE
 
 Ranges = Mapping[str, tuple[Any, Any]]
 

@@ -9,9 +9,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._fit import fit_gram
 from .._machine import KernelMachine
-from .._results import RESULTS
-from .._trees import choose
 from ..criteria import is_usable, scores
+from ..numerics import choose
+from ..results import RESULTS
 from ..runtime import filter_jit
 from ..solvers import Start
 from ._steppers import AbstractStepper, Look, Problem

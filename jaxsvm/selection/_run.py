@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._machine import KernelMachine, Machine
-from .._parameters import free_parameters, restore_frozen, unfreeze
-from .._results import RESULTS, FitError
-from .._trees import member, stack
 from ..approximations import check_lost_variance
+from ..hyperparameters import free_parameters, restore_frozen, unfreeze
+from ..numerics import member, stack
+from ..results import RESULTS, FitError
 from ..runtime import Progress, count_row_shards, jit, map_in_threads, warn_user
 from ._checkpoint import Checkpoint
 from ._engine import (

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import optax
 
 from .._machine import KernelMachine, Machine
-from .._parameters import split_frozen
 from ..approximations import AbstractApproximation, Exact, represent
 from ..criteria import AbstractObjective, Data, Traits, prepare
+from ..hyperparameters import split_frozen
 from ..optimizers import GreedyWalk, adaptive_rates, lbfgs
 from ..validation import as_inputs, as_targets, check_count, check_number
 from ._checkpoint import Checkpoint

@@ -9,12 +9,12 @@ from jaxtyping import Array, Float, Int
 
 from .._fit import Fit, fit
 from .._machine import Machine_co
-from .._parameters import format_parameters, replace
-from .._results import RESULTS, FitError
-from .._trees import member
 from ..approximations import EXACT, Representation
 from ..criteria import AbstractCriterion
+from ..hyperparameters import format_parameters, replace
+from ..numerics import member
 from ..posteriors import Ensemble
+from ..results import RESULTS, FitError
 
 Weighting = Literal["equal", "criterion"]
 

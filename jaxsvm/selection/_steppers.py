@@ -11,9 +11,6 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 from .._machine import KernelMachine
-from .._parameters import free_parameters, is_positive
-from .._results import RESULTS
-from .._trees import choose
 from ..criteria import (
     AbstractCriterion,
     AbstractObjective,
@@ -22,7 +19,10 @@ from ..criteria import (
     Observation,
     is_usable,
 )
+from ..hyperparameters import free_parameters, is_positive
+from ..numerics import choose
 from ..optimizers import GreedyWalk
+from ..results import RESULTS
 from ._coordinates import clip
 
 

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._results import RESULTS
+from ..results import RESULTS
 from ..validation import check_count, check_number
 
 

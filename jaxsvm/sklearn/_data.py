@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._moments import is_rounding, mean_and_deviation
+from ..numerics import is_rounding, mean_and_deviation
 
 _STEP = 32
 

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..linalg import one_by_one
+from ..linalg import SolveOptions, one_by_one
 from ._problem import Problem
 
 
@@ -75,8 +75,8 @@ def _solve_definite(problem: Problem, in_dual, in_latent, explicit):
         return diagonal * vector + root * (gram @ (root * vector))
 
     def reduced(gram, root, diagonal, vector):
-        options = {"jitter": jitter, "refinements": 2, "coarse": True}
-        return gram.reduced_solve(root, diagonal, vector, **options)[0]
+        options = SolveOptions(jitter, refinements=2, coarse=True)
+        return gram.reduced_solve(root, diagonal, vector, options=options)[0]
 
     def solve_product(_, vector):
         # one after the other, or all branches would be run for all members of a batch

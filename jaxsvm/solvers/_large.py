@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._results import RESULTS
 from ..gram import DenseGram
 from ..losses import AbstractPiecewise
+from ..results import RESULTS
 from ._box import Box, box_of, is_free
 from ._newton import solve_smooth
 from ._optimality import judge_piecewise, sharp_rounding_errors

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._results import RESULTS
-from .._trees import choose
+from ..numerics import choose
+from ..results import RESULTS
 from ._optimality import (
     Verdict,
     judge_smooth,

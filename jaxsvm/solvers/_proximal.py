@@ -24,9 +24,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._results import RESULTS
-from .._trees import choose
 from ..losses import AbstractPiecewise
+from ..numerics import choose
+from ..results import RESULTS
 from ._box import Box, balanced, box_of, coordinate_descent, is_free, next_step, to_new_bounds
 from ._optimality import (
     Verdict,

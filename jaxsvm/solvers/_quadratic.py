@@ -3,8 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from .._results import RESULTS
+from ..linalg import SolveOptions
 from ..losses import AbstractPiecewise, weighted_compliance
+from ..results import RESULTS
 from ._optimality import judge_piecewise
 from ._problem import Options, Problem, Solution
 
@@ -28,14 +29,8 @@ def solve_quadratic(problem: Problem[AbstractPiecewise], options: Options) -> So
         rights.append(counts.astype(dtype))
 
     def solve(jitter, refinements):
-        return gram.reduced_solve(
-            counts.astype(dtype),
-            compliance,
-            *rights,
-            jitter=jitter,
-            refinements=refinements,
-            coarse=True,
-        )
+        how = SolveOptions(jitter, refinements, coarse=True)
+        return gram.reduced_solve(counts.astype(dtype), compliance, *rights, options=how)
 
     lift = 4 * y.shape[0] * jnp.finfo(dtype).eps * jnp.mean(gram.diagonal())
     plain = solve(None, 1)

@@ -7,6 +7,7 @@ import pytest
 
 from jaxsvm import kernels
 from jaxsvm.gram import AbstractGram, DenseGram, exact_gram
+from jaxsvm.linalg import SolveOptions
 
 N = 70  # more than 64, so that reduced systems have several sizes
 RNG = np.random.default_rng(0)
@@ -82,8 +83,10 @@ def test_reduced_systems(gram, array, close, share):
     found = gram.reduced_solve(array(scale), array(1 + POSITIVE), *map(array, rights))
     for answer, right in zip(found, rights, strict=True):
         close(answer + 1, np.linalg.solve(matrix, right) + 1)
-    options = {"jitter": 1e-3, "refinements": 6, "coarse": True}
-    refined = gram.reduced_solve(array(scale), array(1 + POSITIVE), array(rights[0]), **options)
+    options = SolveOptions(1e-3, refinements=6, coarse=True)
+    refined = gram.reduced_solve(
+        array(scale), array(1 + POSITIVE), array(rights[0]), options=options
+    )
     close(refined[0] + 1, np.linalg.solve(matrix, rights[0]) + 1)
 
 

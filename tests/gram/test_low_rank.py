@@ -9,6 +9,7 @@ import pytest
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from jaxsvm.gram import DenseGram, LowRankGram
+from jaxsvm.linalg import SolveOptions
 
 N = 50
 RNG = np.random.default_rng(3)
@@ -82,11 +83,11 @@ def _spans(diagonal, free, has_offset, gram):
 
 OPERATIONS = operations()
 SOLVES = {
-    "few": (jnp.where(FREE, POSITIVE, 0.0), {}),
-    "many": (jnp.where(MANY, POSITIVE, 0.0), {}),
-    "all": (jnp.asarray(POSITIVE), {"coarse": True}),
-    "none": (jnp.zeros(N), {}),
-    "lifted": (jnp.where(MANY, POSITIVE, 0.0), {"jitter": 1e-3, "refinements": 6}),
+    "few": (jnp.where(FREE, POSITIVE, 0.0), SolveOptions()),
+    "many": (jnp.where(MANY, POSITIVE, 0.0), SolveOptions()),
+    "all": (jnp.asarray(POSITIVE), SolveOptions(coarse=True)),
+    "none": (jnp.zeros(N), SolveOptions()),
+    "lifted": (jnp.where(MANY, POSITIVE, 0.0), SolveOptions(1e-3, refinements=6)),
 }
 
 
@@ -105,7 +106,9 @@ def everything(gram):
     for name, (scale, options) in SOLVES.items():
         rights = jnp.asarray(VECTOR), jnp.asarray(OTHER)
         diagonal = 0.1 + jnp.asarray(POSITIVE)
-        results[f"solve with {name}"] = gram.reduced_solve(scale, diagonal, *rights, **options)
+        results[f"solve with {name}"] = gram.reduced_solve(
+            scale, diagonal, *rights, options=options
+        )
     return results
 
 
@@ -231,7 +234,8 @@ def test_each_size_of_a_reduced_solve(coarse):
     factor, extra = rng.normal(size=(examples, rank)), rng.uniform(size=examples)
     gram = LowRankGram(jnp.asarray(factor), jnp.asarray(extra))
     rights = [jnp.asarray(right) for right in rng.normal(size=(2, examples))]
-    solve = jax.jit(lambda gram, *args: gram.reduced_solve(*args, coarse=coarse))
+    options = SolveOptions(coarse=coarse)
+    solve = jax.jit(lambda gram, *args: gram.reduced_solve(*args, options=options))
     for share in (0.0, 0.005, 0.1, 0.2, 0.3, 0.7, 1.0):
         active = rng.uniform(size=examples) < share
         scale, diagonal = np.where(active, rng.uniform(0.5, 2, examples), 0), 0.01 + extra
@@ -436,7 +440,7 @@ def _solved(scale, options, gram):
         return vector + scale * (gram @ (scale * vector))
 
     def solve(_, right):
-        return gram.reduced_solve(scale, jnp.ones(N), right, **options)[0]
+        return gram.reduced_solve(scale, jnp.ones(N), right, options=options)[0]
 
     return jax.lax.custom_linear_solve(product, jnp.asarray(VECTOR), solve, symmetric=True)
 

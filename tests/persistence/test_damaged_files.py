@@ -237,7 +237,7 @@ def nodes():
     yield {"class": "kernels.Subspace", "fields": {"kernel": kernel, "inputs": {"tuple": [-1]}}}
     yield {"class": "kernels.Subspace", "fields": {"kernel": kernel, "inputs": {"tuple": ["a"]}}}
     for name in (
-        "os.system", "builtins.eval", "kernels.Nothing", "kernels.AbstractKernel", "kernels._base.Sum",
+        "os.system", "builtins.eval", "kernels.Nothing", "kernels.AbstractKernel", "kernels._algebra.Sum",
         "Frozen", "fields.Frozen", "equinox.nn.os", "jax.numpy.load", "", None, 3, ["kernels.RBF"], {"a": 1},
     ):  # fmt: skip
         yield {"class": name, "fields": rbf}

@@ -1,4 +1,7 @@
-"""Hyperparameters by name, in natural units; frozen and free ones."""
+"""Hyperparameters by name, in natural units; frozen and free ones.
+
+`jaxsvm` exports what users need; the other functions here are for contributors.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
@@ -64,7 +67,13 @@ def _select(model, names) -> dict[str, tuple[Transform, tuple]]:
 
 
 def matching(model: Any, names: Iterable[str]) -> tuple[str, ...]:
-    """The full names of the parameters that `names` stand for; raises an error for an unknown name."""
+    """The full names of the parameters that `names` stand for; raises an error for an unknown name.
+
+    **Arguments:** `model`, a `KernelMachine`, kernel or loss; `names`, dotted as in `parameters`; `"kernel"`
+    stands for all parameters of the kernel.
+
+    **Returns:** the names.
+    """
     return tuple(_select(model, names))
 
 
@@ -79,7 +88,12 @@ def domain(model: Any, name: str) -> tuple[float, float]:
 
 
 def is_positive(model: Any, name: str) -> bool:
-    """Whether the parameter with this full name is positive, so that its leaf is its logarithm."""
+    """Whether a hyperparameter is positive, so that its leaf is its logarithm.
+
+    **Arguments:** `model`, a `KernelMachine`, kernel or loss; `name`, dotted as in `parameters`.
+
+    **Returns:** a truth value.
+    """
     return _fields(model)[name][0].prefix == "log_"
 
 
@@ -203,6 +217,10 @@ def split_frozen(model: Model) -> tuple[Model, tuple[Float[Array, "..."], ...]]:
     """Split a model into the model with zeros for its frozen values, and these values.
 
     Frozen values are static, so a program is compiled for each of them; split off, they can be arguments.
+
+    **Arguments:** `model`, a `KernelMachine`, kernel or loss.
+
+    **Returns:** the model, and the frozen values in the order of the tree.
     """
     nodes, structure = jax.tree.flatten(model, is_leaf=_is_frozen)
     values = tuple(read(node) for node in nodes if _is_frozen(node))
@@ -211,7 +229,12 @@ def split_frozen(model: Model) -> tuple[Model, tuple[Float[Array, "..."], ...]]:
 
 
 def join_frozen(model: Model, values: tuple[Float[Array, "..."], ...]) -> Model:
-    """The model with all parameters free, the frozen ones at the values from `split_frozen`."""
+    """The model with all parameters free, the frozen ones at the values from `split_frozen`.
+
+    **Arguments:** `model` and `values`, as from `split_frozen`.
+
+    **Returns:** a new model.
+    """
     frozen_values = iter(values)
     return jax.tree.map(
         lambda node: next(frozen_values) if _is_frozen(node) else node, model, is_leaf=_is_frozen
@@ -219,7 +242,13 @@ def join_frozen(model: Model, values: tuple[Float[Array, "..."], ...]) -> Model:
 
 
 def restore_frozen(model: Any, original: Model) -> Model:
-    """The model with the frozen parameters of the original model, before `split_frozen`."""
+    """The model with the frozen parameters of the original model, before `split_frozen`.
+
+    **Arguments:** `model`, as from `split_frozen`, possibly with other values of the free parameters;
+    `original`, the model that was split.
+
+    **Returns:** a new model.
+    """
     nodes, structure = jax.tree.flatten(model, is_leaf=_is_frozen)
     old = jax.tree.leaves(original, is_leaf=_is_frozen)
     pairs = zip(nodes, old, strict=True)

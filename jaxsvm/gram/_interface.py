@@ -6,6 +6,8 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Bool, Float, Int
 
+from ..linalg import SolveOptions
+
 
 class AbstractGram(eqx.Module):
     """The symmetric, positive semi-definite matrix K of the covariances of n examples.
@@ -69,15 +71,12 @@ class AbstractGram(eqx.Module):
         scale: Float[Array, " n"],
         diagonal: Float[Array, " n"],
         *rights: Float[Array, " n"],
-        jitter: Float[Array, ""] | float | None = None,
-        refinements: int = 0,
-        coarse: bool = False,
+        options: SolveOptions = SolveOptions(),  # noqa: B008, it is immutable
     ) -> tuple[Float[Array, " n"], ...]:
         """Solve `(diag(diagonal) + diag(scale) K diag(scale)) t = right` for examples with a positive scale.
 
         **Arguments:** `scale`, zero for examples that take no part; `diagonal`, positive; `rights`, one or
-        more right-hand sides; `jitter`, added to the diagonal of what is factorized; `refinements`,
-        steps of iterative refinement; `coarse`, whether to compile less at the price of solving more slowly.
+        more right-hand sides; `options`, a `jaxsvm.linalg.SolveOptions`.
 
         **Returns:** one `t` for each right-hand side, zero for examples that take no part, NaN where
         the matrix is not positive definite.

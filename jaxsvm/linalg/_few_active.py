@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ._lapack import cholesky, solve_triangular
-from ._reduced import first_active_indices, solve_scaled
+from ._reduced import SolveOptions, first_active_indices, solve_part, solve_scaled
 from ._woodbury import definite_solve, definite_system, inverse_forms, remaining_share
 
 
@@ -17,9 +17,7 @@ def low_rank_reduced_solve(
     scale: Float[Array, " n"],
     diagonal: Float[Array, " n"],
     *rights: Float[Array, " n"],
-    jitter: Float[Array, ""] | float | None = None,
-    refinements: int = 0,
-    coarse: bool = False,
+    options: SolveOptions = SolveOptions(),  # noqa: B008, it is immutable
     shards: int = 1,
 ) -> tuple[Float[Array, " n"], ...]:
     """Solve `(diag(diagonal) + diag(scale) V V' diag(scale)) t = right`, as `reduced_solve` does.
@@ -30,51 +28,42 @@ def low_rank_reduced_solve(
     takes a sixth of the time. If the rows of V are divided among devices, only up to p of them are gathered.
 
     **Arguments:** `factor`, V; `scale`, zero for inactive examples; `diagonal`, positive; `rights`, one or
-    more right-hand sides; `jitter`, added to the diagonal before the factorization; `refinements`, the
-    number of steps of iterative refinement; `coarse`, whether to compile fewer sizes; `shards`, the number
-    of devices among which the rows of V are divided.
+    more right-hand sides; `options`; `shards`, the number of devices among which the rows of V are divided.
 
     **Returns:** one `t` for each right-hand side, zero for inactive examples; NaN if the matrix is not
     positive definite, or if more than p examples are active and one has a diagonal that is not positive.
     """
     examples, rank = factor.shape
     active = scale > 0
-    shares = () if examples <= 512 or shards > 1 else (1 / 4,) if coarse else (1 / 8, 3 / 8)
-    options = [size for share in shares if (size := math.ceil(share * examples)) > rank]
-    indices = first_active_indices(active, max([rank, *options]), shards)
+    shares = () if examples <= 512 or shards > 1 else (1 / 4,) if options.coarse else (1 / 8, 3 / 8)
+    fewer = [size for share in shares if (size := math.ceil(share * examples)) > rank]
+    indices = first_active_indices(active, max([rank, *fewer]), shards)
 
     def gathered(solve, size):
-        def branch():
-            part = indices[:size]
-            answers = solve(
-                factor.at[part].get(mode="clip"),
-                scale.at[part].get(mode="fill", fill_value=0),
-                diagonal.at[part].get(mode="fill", fill_value=1),
-                [right.at[part].get(mode="fill", fill_value=0) for right in rights],
-            )
-            return tuple(
-                jnp.zeros_like(right).at[part].add(answer, mode="drop")
-                for right, answer in zip(rights, answers, strict=True)
-            )
+        part = indices[:size]
 
-        return branch
+        def of_part(*system):
+            return solve(factor.at[part].get(mode="clip"), *system)
+
+        return lambda: solve_part(of_part, part, scale, diagonal, rights)
 
     def few(rows, scale, diagonal, rights):
-        return solve_scaled(rows @ rows.T, scale, diagonal, rights, jitter, refinements)
+        return solve_scaled(rows @ rows.T, scale, diagonal, rights, options)
 
     def many(rows, scale, diagonal, rights):
-        if jitter is None:
+        refinements = options.refinements
+        if options.jitter is None:
             system = definite_system(rows, scale, diagonal)
             return tuple(system.solve(jnp.stack(rights), corrections=1 + refinements))
-        system = definite_system(rows, scale, diagonal, jitter)
+        system = definite_system(rows, scale, diagonal, options.jitter)
         return tuple(system.solve(jnp.stack(rights), refinements=refinements))
 
     def all_of_them():
         others = [jnp.where(active, right, 0.0) for right in rights]
         return many(factor, scale, jnp.where(active, diagonal, 1.0), others)
 
-    branches = [gathered(few, rank), *(gathered(many, size) for size in options), all_of_them]
-    index = jnp.sum(jnp.sum(active) > jnp.array([rank, *options]))
+    branches = [gathered(few, rank), *(gathered(many, size) for size in fewer), all_of_them]
+    index = jnp.sum(jnp.sum(active) > jnp.array([rank, *fewer]))
     return jax.lax.switch(index, branches)
 
 

@@ -1,8 +1,23 @@
-"""Means and standard deviations that do not overflow or underflow."""
+"""Square roots, means and standard deviations that are safe at zero and do not overflow or underflow."""
 
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 _ROUNDING = 4 * float(np.finfo(float).eps)  # relative to the mean
+
+
+def safe_root(squared: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The square root; zero, with zero derivative, where the argument is zero or negative from rounding.
+
+    NaN stays NaN.
+
+    **Arguments:** `squared`, an array.
+
+    **Returns:** an array of the same shape.
+    """
+    vanishes = squared <= 0
+    return jnp.where(vanishes, 0.0, jnp.sqrt(jnp.where(vanishes, 1.0, squared)))
 
 
 def mean_and_deviation(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -29,5 +44,10 @@ def mean_and_deviation(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndar
 
 
 def is_rounding(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """Whether numbers with this mean and standard deviation differ only by rounding errors."""
+    """Whether numbers with this mean and standard deviation differ only by rounding errors.
+
+    **Arguments:** `mean` and `deviation`, as from `mean_and_deviation`.
+
+    **Returns:** a truth value for each column.
+    """
     return deviation <= _ROUNDING * np.abs(mean)

@@ -78,7 +78,12 @@ _BY_SEVERITY = (
 
 
 def worst(codes: Int[Array, "..."] | np.ndarray) -> Int[Array, ""]:
-    """The most severe of several result codes, inside or outside of traced code."""
+    """The most severe of several result codes, inside or outside of traced code.
+
+    **Arguments:** `codes`, an array of result codes.
+
+    **Returns:** one of them.
+    """
     severities = jnp.asarray([code.severity for code in RESULTS])  # their numbers are 0, 1, 2, ...
     return jnp.asarray(_BY_SEVERITY, jnp.int32)[jnp.max(severities[jnp.asarray(codes)])]
 
@@ -153,7 +158,13 @@ class FitError(RuntimeError):
 
 
 def raise_on_failure(value, result, details: Callable[[], str] = lambda: ""):
-    """Return the value if the result code is a success, else raise; in traced code, at run time."""
+    """Return the value if the result code is a success, else raise; in traced code, at run time.
+
+    **Arguments:** `value`, a pytree; `result`, its code; `details`, a function whose text is added to the
+    message outside of traced code.
+
+    **Returns:** the value.
+    """
     if is_traced(result):
         codes = [code for code in RESULTS if not code.is_success]
         hits = jnp.stack([result == code for code in codes])
