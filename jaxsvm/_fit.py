@@ -42,7 +42,8 @@ class Stats(eqx.Module):
     `iterations` are Newton steps. `kkt_residual` is the largest violation of the optimality conditions, in
     units of the latent function. `duality_gap` is the primal minus the dual objective, relative to the
     primal; NaN for a loss that is not convex. `objective` is the primal one, the minimum. `lost_variance` is
-    the share of the prior's variance that a low rank loses, zero for an exact fit.
+    the share of the prior's variance that a low rank loses, zero for an exact fit, and negative if a
+    user-defined kernel is not positive semi-definite.
     """
 
     iterations: Int[Array, ""]
