@@ -29,7 +29,7 @@ from .approximations import (
 from .gram import AbstractGram
 from .kernels import AbstractKernel, covariance_defect, is_user_defined
 from .persistence import check_fields
-from .runtime import is_traced, jit, warn_user
+from .runtime import is_traced, jit, require_own_process, warn_user
 from .solvers import Options, Problem, Start, attach_derivatives, primal_objective, solve
 from .validation import as_inputs, as_points, as_targets, as_weights, check_count, check_number
 
@@ -102,17 +102,21 @@ class Fit(AbstractPointEstimate, AbstractSolution, Generic[Machine_co]):
     @property
     def support(self) -> Bool[Array, "... n"]:
         """Which examples are support vectors."""
-        return self.group != NON_SUPPORT
+        return ~self._is_in(NON_SUPPORT)
 
     @property
     def free(self) -> Bool[Array, "... n"]:
         """Which examples are free: marginal support vectors, or on a curved piece of the loss."""
-        return self.group == FREE
+        return self._is_in(FREE)
 
     @property
     def bound(self) -> Bool[Array, "... n"]:
         """Which examples have their dual coefficient at its bound."""
-        return self.group == BOUND
+        return self._is_in(BOUND)
+
+    def _is_in(self, group: int) -> Bool[Array, "... n"]:
+        require_own_process()
+        return self.group == group
 
 
 @jit

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..linalg import cholesky
+from ..runtime import require_own_process
 from ._base import AbstractKernel
 from ._custom import Custom
 
@@ -32,6 +33,7 @@ def is_covariance(gram: Float[Array, "n n"]) -> Bool[Array, ""]:
 
     **Returns:** a truth value, with no derivative.
     """
+    require_own_process()
     gram = jax.lax.stop_gradient(gram)
     epsilon = jnp.finfo(gram.dtype).eps
     largest = jnp.max(jnp.abs(gram))
