@@ -29,7 +29,7 @@ from .hyperparameters import unfreeze
 from .kernels import AbstractKernel, covariance_defect, is_user_defined
 from .persistence import check_fields
 from .results import RESULTS, raise_on_failure
-from .runtime import is_traced, jit, require_agreement, warn_user
+from .runtime import is_traced, jit, require_agreement, require_own_process, warn_user
 from .solvers import Options, Problem, Start, attach_derivatives, primal_objective, solve
 from .validation import as_inputs, as_points, as_targets, as_weights, check_count, check_number
 
@@ -42,7 +42,8 @@ class Stats(eqx.Module):
     `iterations` are Newton steps. `kkt_residual` is the largest violation of the optimality conditions, in
     units of the latent function. `duality_gap` is the primal minus the dual objective, relative to the
     primal; NaN for a loss that is not convex. `objective` is the primal one, the minimum. `lost_variance` is
-    the share of the prior's variance that a low rank loses, zero for an exact fit.
+    the share of the prior's variance that a low rank loses, zero for an exact fit, and negative if a
+    user-defined kernel is not positive semi-definite.
     """
 
     iterations: Int[Array, ""]
@@ -101,17 +102,21 @@ class Fit(AbstractPointEstimate, AbstractSolution, Generic[Machine_co]):
     @property
     def support(self) -> Bool[Array, "... n"]:
         """Which examples are support vectors."""
-        return self.group != NON_SUPPORT
+        return ~self._is_in(NON_SUPPORT)
 
     @property
     def free(self) -> Bool[Array, "... n"]:
         """Which examples are free: marginal support vectors, or on a curved piece of the loss."""
-        return self.group == FREE
+        return self._is_in(FREE)
 
     @property
     def bound(self) -> Bool[Array, "... n"]:
         """Which examples have their dual coefficient at its bound."""
-        return self.group == BOUND
+        return self._is_in(BOUND)
+
+    def _is_in(self, group: int) -> Bool[Array, "... n"]:
+        require_own_process()
+        return self.group == group
 
 
 @jit

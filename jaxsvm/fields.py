@@ -64,6 +64,7 @@ def read(field: Any) -> Float[Array, "..."]:
 
     **Returns:** the array.
     """
+    require_own_process()
     return jnp.asarray(field.constant.array) if isinstance(field, Frozen) else field
 
 

@@ -248,9 +248,13 @@ def bad_checkpoints(random: Random, folder: Path) -> None:
     (folder / "file").write_bytes(changed)
     example = (jnp.arange(3.0), jnp.zeros((0, 2)))
     found = []
-    if not refused(
-        ValueError, lambda: found.append(Checkpoint(folder / "file", "a run").load(0, example))
-    ):
+
+    def resume():
+        checkpoint = Checkpoint(folder / "file", "a run")
+        if checkpoint.has(0) or change is damaged:  # a forger may give a start another number
+            found.append(checkpoint.load(0, example))
+
+    if not refused(ValueError, resume):
         assert change is forged or changed == content
         for leaf in jax.tree.leaves(found):
             assert isinstance(leaf, int) or leaf.shape in ((3,), (1, 2))

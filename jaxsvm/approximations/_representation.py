@@ -122,12 +122,18 @@ LOST_VARIANCE = 0.01  # the largest share that is not reported
 
 
 def check_lost_variance(error: float) -> list[str]:
-    """Report a low rank that loses too much of the prior's variance.
+    """Report a low rank that loses too much of the prior's variance, and a kernel that is not a covariance.
 
-    **Arguments:** `error`, the share that is lost.
+    **Arguments:** `error`, the share that is lost, negative for a kernel that is not positive semi-definite.
 
     **Returns:** an empty list, or a list with one message.
     """
+    if error < 0:
+        return [
+            "the kernel matrix is not positive semi-definite: the result holds for a matrix whose variance "
+            f"is larger by {-error:.2g} of the prior's, not for the model. Check a custom kernel for "
+            "symmetry and positive-definiteness, or add a `White` kernel"
+        ]
     if error <= LOST_VARIANCE:
         return []
     return [

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..kernels import AbstractKernel
+from ..kernels import AbstractKernel, is_user_defined
 from ..linalg import eigh
 from ._basis import AbstractBasis, LandmarkBasis
 
@@ -17,7 +17,7 @@ class Whitening(eqx.Module):
     """Latent values as `theta = V b`, where `b` has the prior `N(0, I)`, so that `V V' ~ K`.
 
     `factor` is V; `basis` continues it to new points; `error` is the lost share of the prior's variance,
-    `1 - tr(V V') / tr(K)`.
+    `1 - tr(V V') / tr(K)`, or negative if the kernel is not positive semi-definite (`lost_share`).
     """
 
     factor: Float[Array, "n p"]
@@ -77,12 +77,21 @@ def lost_share(
 ) -> Float[Array, ""]:
     """The share of the prior's variance that a low rank loses, `1 - tr(V V') / tr(K)`, without a derivative.
 
+    `V V'` has nowhere more variance than a covariance matrix K. If it has more at some examples, a
+    user-defined kernel is not positive semi-definite. Then this is minus the share that is added there.
+
     **Arguments:** `kernel`; `x`, the inputs of the examples; `factor`, V.
 
-    **Returns:** a number of at least zero.
+    **Returns:** a number, negative if the kernel is not positive semi-definite.
     """
-    total = jnp.sum(kernel.diagonal(x))
-    return jax.lax.stop_gradient(jnp.maximum(1 - jnp.sum(factor**2) / total, 0.0))
+    variances = kernel.diagonal(x)
+    total = jnp.sum(variances)
+    share = jnp.maximum(1 - jnp.sum(factor**2) / total, 0.0)
+    if is_user_defined(kernel):
+        added = jnp.sum(jnp.maximum(jnp.sum(factor**2, axis=1) - variances, 0.0)) / total
+        rounding = jnp.finfo(factor.dtype).eps ** 0.5  # far more than factorizations add
+        share = jnp.where(added > rounding, -added, share)
+    return jax.lax.stop_gradient(share)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))

@@ -1,6 +1,8 @@
 """Types of command-line arguments, checked before any work is done."""
 
 import argparse
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,3 +45,21 @@ def output_file(text: str) -> Path:
     except WriteError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return Path(text)
+
+
+def refuse_overwriting(outputs: Sequence[Path | None], inputs: Sequence[Path]) -> None:
+    """Raise a `WriteError` if two outputs are the same file, or an output is an input."""
+    known = [os.path.realpath(path) for path in inputs]
+    for path in outputs:
+        if path is None:
+            continue
+        real = os.path.realpath(path)
+        if any(real == other or _is_same_file(real, other) for other in known):
+            raise WriteError(
+                f"{path} is another file of this command, which would be lost: choose another name"
+            )
+        known.append(real)
+
+
+def _is_same_file(one: str, two: str) -> bool:
+    return os.path.exists(one) and os.path.exists(two) and os.path.samefile(one, two)

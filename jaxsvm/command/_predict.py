@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import FitError
 from ..persistence import write_whole
-from ._arguments import fraction, output_file
+from ._arguments import fraction, output_file, refuse_overwriting
 from ._columns import as_inputs
 from ._model import SavedModel, load
 from ._table import as_data_errors, as_number, read, say
@@ -46,6 +46,7 @@ def add_to(commands) -> None:
 
 def run(options) -> None:
     """Read, predict, write."""
+    refuse_overwriting([options.output], [options.model, options.data])
     model = load(options.model)
     x = as_inputs(read(options.data), model.columns, say)
     with as_data_errors():

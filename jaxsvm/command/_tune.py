@@ -15,7 +15,7 @@ import numpy as np
 from .. import selection
 from ..persistence import WriteError, require_writable
 from ..selection import METHODS
-from ._arguments import at_least, fraction, output_file, seed
+from ._arguments import at_least, fraction, output_file, refuse_overwriting, seed
 from ._columns import as_inputs, as_labels, as_targets, find_columns, is_class, separate_target
 from ._model import (
     SavedModel,
@@ -115,6 +115,7 @@ def _add_search_options(parser: argparse.ArgumentParser, methods: tuple[str, ...
 
 def run(options) -> None:
     """Read, split, tune, test, save, report."""
+    refuse_overwriting([options.output, options.report], [options.data])
     estimators = require_estimators()
     write_report = None
     if options.report is not None:  # imported now, so that a missing matplotlib fails at once

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..runtime import require_own_process
 from ..validation import plain
 from ._containers import Dataset
 
@@ -261,5 +262,6 @@ def _arm_position(angles: Float[Array, "n 2"]) -> Float[Array, "n 2"]:
 
 
 def _check_size(n: int) -> None:
+    require_own_process()  # before the first use of JAX
     if operator.index(n) < 1:
         raise ValueError(f"`n`, the number of examples, must be at least 1, but is {n}")

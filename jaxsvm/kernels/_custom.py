@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 from ..hyperparameters import unfreeze
 from ..linalg import cholesky
 from ..persistence import store_in_parts
+from ..runtime import require_own_process
 from ._algebra import AbstractKernel
 
 
@@ -162,6 +163,7 @@ def is_covariance(gram: Float[Array, "n n"]) -> Bool[Array, ""]:
 
     **Returns:** a truth value, with no derivative.
     """
+    require_own_process()
     gram = jax.lax.stop_gradient(gram)
     epsilon = jnp.finfo(gram.dtype).eps
     largest = jnp.max(jnp.abs(gram))

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..results import RESULTS
+from ..runtime import require_own_process
 from ._describe import MAX_DEPTH
 from ._names import class_of_name, functions, is_named_tuple, is_ours, is_user_name
 from ._rules import ARRAY_RULES, PARTS_RULES, problem_of
@@ -91,6 +92,7 @@ class Rebuilder:
             return array[()]
         if kind != "jax" or array.dtype.kind not in "biufc":
             raise FileError(f"it has an array of type {array.dtype} for {kind!r}")
+        require_own_process()
         return jnp.asarray(self._supported(array.astype(array.dtype.newbyteorder("="))))
 
     def _supported(self, array: np.ndarray) -> np.ndarray:

@@ -2,8 +2,9 @@
 
 import dataclasses
 import inspect
+import types
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, Union, cast, get_args, get_origin
 
 import jax
 import numpy as np
@@ -84,24 +85,37 @@ def problem_of(module: Any) -> str | None:
     Types are compared with the annotations; `check_fields` adds further conditions.
     """
     for field in dataclasses.fields(cast(Any, module)):
-        value = getattr(module, field.name)
-        wanted = field.type.__bound__ if isinstance(field.type, TypeVar) else field.type
-        if inspect.isclass(wanted) and issubclass(wanted, AbstractArray):
-            rule = ARRAY_RULES.get(type(value))
-            if rule is not None:
-                if not _may_stand_in(value, type(module)):
-                    return f"`{field.name}` is {rule.key}, which a field of its class cannot be"
-                value = rule.array_of(value)
-            kind = getattr(value, "dtype", np.dtype(object)).name
-            if kind not in wanted.dtypes:
-                return f"`{field.name}` must be an array of type {wanted.__name__}, but is {kind}"
-        elif wanted is jax.Array and isinstance(value, np.ndarray | np.generic):
-            continue  # as for annotations of jaxtyping, NumPy arrays are accepted
-        elif inspect.isclass(wanted) and not isinstance(value, wanted):
-            return f"`{field.name}` must be a {wanted.__name__}, not a {type(value).__name__}"
+        problem = _problem_of_field(module, field.name, field.type)
+        if problem is not None:
+            return problem
     checks = [_CHECKS[base] for base in type(module).__mro__ if base in _CHECKS]
     problems = (check(module) for check in checks)
     return next((problem for problem in problems if problem is not None), None)
+
+
+def _problem_of_field(module: Any, name: str, wanted: Any) -> str | None:
+    """Why a field does not have the type of an annotation, or None; only classes and unions are compared."""
+    if isinstance(wanted, TypeVar):
+        wanted = wanted.__bound__
+    if get_origin(wanted) in (Union, types.UnionType):
+        problems = [_problem_of_field(module, name, choice) for choice in get_args(wanted)]
+        return None if None in problems else problems[0]
+    value = getattr(module, name)
+    if inspect.isclass(wanted) and issubclass(wanted, AbstractArray):
+        rule = ARRAY_RULES.get(type(value))
+        if rule is not None:
+            if not _may_stand_in(value, type(module)):
+                return f"`{name}` is {rule.key}, which a field of its class cannot be"
+            value = rule.array_of(value)
+        kind = getattr(value, "dtype", np.dtype(object)).name
+        if kind not in wanted.dtypes:
+            return f"`{name}` must be an array of type {wanted.__name__}, but is {kind}"
+        return None
+    if wanted is jax.Array and isinstance(value, np.ndarray | np.generic):
+        return None  # as for annotations of jaxtyping, NumPy arrays are accepted
+    if inspect.isclass(wanted) and not isinstance(value, wanted):
+        return f"`{name}` must be a {wanted.__name__}, not a {type(value).__name__}"
+    return None
 
 
 def _may_stand_in(value: Any, cls: type) -> bool:

@@ -41,10 +41,10 @@ def write_whole(path: str | os.PathLike[str], *parts: bytes | memoryview) -> Non
     The content is written to a new file with an unpredictable name in the same folder, flushed to disk, and
     then replaces the old file. The new file is removed if anything fails.
 
-    Regular files are replaced and keep their permissions. Devices, pipes, sockets, folders and files without
-    write permission are refused. A symbolic link at `path` is followed and stays in place if it belongs to
-    the current user or to root; a link made by another user is refused. Other hard links to the file keep
-    the old content.
+    Regular files are replaced and keep their permissions. Devices, pipes, sockets, folders, files without
+    write permission, and open files such as `/dev/stdout` are refused. A symbolic link at `path` is followed
+    and stays in place if it belongs to the current user or to root; a link made by another user is refused.
+    Other hard links to the file keep the old content.
 
     **Arguments:** `path`, of the file, in an existing folder; `parts`, the content.
 
@@ -115,6 +115,11 @@ def _target(path: str | os.PathLike[str]) -> tuple[Path, os.stat_result | None]:
             if not os.access(target, os.W_OK):
                 raise WriteError(f"{path} is not writable: choose another location")
             return target, status
+        if _is_in_proc(target):
+            raise WriteError(
+                f"{path} is a file that a process has open, not the name of one: choose another name, or "
+                "redirect the output"
+            )
         if not _is_trusted(status):
             raise WriteError(
                 f"{path} is a symbolic link that another user made: remove it, "
@@ -134,6 +139,11 @@ def _require_regular(path: str | os.PathLike[str], mode: int) -> None:
 
 def _is_trusted(status: os.stat_result) -> bool:
     return sys.platform == "win32" or status.st_uid in (os.geteuid(), 0)
+
+
+def _is_in_proc(link: Path) -> bool:
+    """Whether a link is one of Linux to an open file, whose content may be needed: `/dev/stdout` is one."""
+    return os.path.realpath(link.parent).startswith("/proc/")
 
 
 def _keep_rights(descriptor: int, old: os.stat_result) -> None:

@@ -98,7 +98,7 @@ class Checkpoint:
                 "optimizer and of the stopping rules included): use another file, or remove it to start over"
             )
         starts = content.get("starts")
-        if not isinstance(starts, dict) or not all(map(_is_entry, starts.values())):
+        if not isinstance(starts, dict) or not all(map(_is_start, starts, starts.values())):
             raise ValueError(
                 f"{self._path} is not a checkpoint, or is damaged: remove it to start over"
             )
@@ -107,7 +107,9 @@ class Checkpoint:
         }
 
 
-def _is_entry(entry: Any) -> bool:
+def _is_start(number: Any, entry: Any) -> bool:
+    if type(number) is not int or number < 0:
+        return False
     if not isinstance(entry, dict) or set(entry) != {"steps", "leaves"}:
         return False
     steps, leaves = entry["steps"], entry["leaves"]

@@ -204,6 +204,26 @@ def test_only_regular_files_are_written(option, folder, tmp_path, capsys):
     assert (tmp_path / "pipe").is_fifo()
 
 
+def test_no_file_of_the_command_is_overwritten(folder, tmp_path, capsys):
+    data, model = tmp_path / "data.csv", tmp_path / "model"
+    data.write_bytes((folder / "data.csv").read_bytes())
+    model.write_bytes((folder / "model").read_bytes())
+    (tmp_path / "link").symlink_to("data.csv")
+    (tmp_path / "hard").hardlink_to(data)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    tune = ["tune", str(data), "--target", "@answer", *QUICK]
+    predict = ["predict", str(model), str(data)]
+    lines = [(tune, data), (tune, "link"), (tune, "hard"), (predict, data), (predict, model)]
+    for command, output in lines:
+        assert main([*command, "--output", str(tmp_path / output)]) == 6
+        assert "which would be lost: choose another name" in capsys.readouterr().err
+    new = str(tmp_path / "new")
+    for output, report in [(new, str(data)), (new, new), (new, f"{tmp_path}/./new")]:
+        assert main([*tune, "--output", output, "--report", report]) == 6
+        assert "which would be lost: choose another name" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 @pytest.mark.parametrize("seed", ["-1", "4294967296", "1.5", "x"])
 def test_seeds_that_no_generator_takes(seed, folder, capsys):
     for command in (["tune", str(folder / "data.csv"), "--target", "@answer"], ["demo"]):

@@ -48,6 +48,36 @@ def test_an_indefinite_kernel_is_reported_with_its_eigenvalues(kernel):
     np.testing.assert_allclose([float(low), float(high)], values[[0, -1]], rtol=0.01)
 
 
+KEY = jax.random.key(0)
+CHAINS = {"key": KEY, "chains": 2, "draws": 40}
+USES = {
+    "sample": lambda m: jsvm.sample(m, X, Y, **CHAINS).diagnostics.problems,
+    "a low rank": lambda m: (
+        jsvm.sample(m, X, Y, approximation=jsvm.Nystrom(20), **CHAINS).diagnostics.problems
+    ),
+    "gradient": lambda m: jsvm.evidence_gradient(m, X, Y, **CHAINS).diagnostics.problems,
+    "ascent": lambda m: jsvm.evidence_ascent(m, X, Y, max_steps=1, **CHAINS).problems,
+    "value": lambda m: jsvm.log_evidence(m, X, Y, key=KEY).problems,
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_an_indefinite_kernel_is_a_problem_of_chains(use):
+    model = jsvm.KernelMachine(kernels.Custom(cubic), losses.Logistic(1.0))
+    with pytest.warns(jsvm.sampling.SamplingWarning, match="not positive semi-definite"):
+        problems = USES[use](model)
+    assert any("not positive semi-definite" in problem for problem in problems)
+
+
+def test_an_indefinite_kernel_is_a_problem_of_a_low_rank():
+    model = jsvm.KernelMachine(kernels.Custom(cubic), losses.Hinge(1.0))
+    with pytest.warns(jsvm.approximations.ApproximationWarning, match="not positive semi-definite"):
+        fitted = jsvm.fit(model, X, Y, approximation=jsvm.Nystrom(20))
+    dense = np.asarray(fitted.gram().dense())
+    added = np.sum(np.maximum(np.diag(dense) - 1, 0)) / len(Y)
+    assert float(fitted.stats.lost_variance) == pytest.approx(-added, rel=1e-9)
+
+
 @pytest.mark.parametrize(
     "function",
     [
@@ -62,6 +92,9 @@ def test_a_singular_kernel_is_a_kernel(function, dtype):
     model = jsvm.KernelMachine(kernels.Custom(function), losses.Hinge(1.0))
     assert int(jsvm.fit(model, x, y).result) == jsvm.RESULTS.successful
     assert bool(kernels.is_covariance(model.kernel.gram(x)))
+    for approximation in (jsvm.Exact(), jsvm.Nystrom(10), jsvm.Nystrom(30)):
+        subspace = approximation.subspace(model, x, KEY)
+        assert float(subspace.whiten(model.kernel, x).error) >= 0
 
 
 def test_kernels_of_the_library_are_not_factorized():

@@ -176,6 +176,15 @@ def test_a_fit_has_no_frozen_parts(content, refused):
         refused(tampered(content, change), f"`{name}` is frozen")
 
 
+@pytest.mark.parametrize("forged", [0.5, "x", [], {"tuple": []}, {"frozen": 0}], ids=str)
+def test_a_part_that_may_be_absent_is_of_its_class_otherwise(content, refused, forged):
+    def change(manifest):
+        entries = dict(map(tuple, manifest["thing"]["dict"]))
+        entries["fit"]["fields"]["expansion"] = forged
+
+    refused(tampered(content, change), "`expansion` must be a Expansion, not a")
+
+
 def npy(shape, dtype="<f8", data=bytes(8), order=False, version=b"\x01\x00"):
     header = f"{{'descr': {dtype!r}, 'fortran_order': {order}, 'shape': {shape}, }}".encode()
     header += b" " * (-(len(header) + 11) % 64) + b"\n"

@@ -5,6 +5,7 @@ import os
 import socket
 import stat
 import threading
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -52,6 +53,20 @@ def test_only_regular_files_are_replaced(write, tmp_path, monkeypatch):
         assert (before.st_ino, before.st_mode) == (after.st_ino, after.st_mode)
         link.unlink()
     assert sorted(tmp_path.iterdir()) == files
+
+
+@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="the links to open files of Linux")
+def test_open_files_are_not_replaced(write, tmp_path):
+    """`--output /dev/stdout >> all.csv` must not throw away what `all.csv` holds."""
+    path = tmp_path / "all.csv"
+    path.write_bytes(b"earlier")
+    (tmp_path / "link").symlink_to("/dev/fd")
+    with path.open("ab") as file:
+        for name in (f"/dev/fd/{file.fileno()}", f"{tmp_path}/link/{file.fileno()}"):
+            with pytest.raises(WriteError, match="a file that a process has open"):
+                write(Path(name))
+    assert path.read_bytes() == b"earlier"
 
 
 @pytest.mark.parametrize("write", WRITERS)
@@ -183,6 +198,8 @@ def test_damaged_and_forged_checkpoints_are_refused(tmp_path):
         {"format": 3}, [], content | {"starts": 3}, content | {"starts": {0: 1}},
         content | {"starts": {0: entry | {"steps": -1}}}, content | {"starts": {0: {"steps": 1}}},
         content | {"starts": {0: entry | {"leaves": [1.0]}}}, content | {"format": 99},
+        content | {"starts": {"leaves": entry}}, content | {"starts": {-1: entry}},
+        content | {"starts": {True: entry}},
     ]  # fmt: skip
     for thing in forged:
         save_as("checkpoint", path, thing)

@@ -9,7 +9,7 @@ import pytest
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 
 PREPARE = """
-import os, signal, warnings
+import os, signal, tempfile, warnings
 import numpy as np
 import jaxsvm as jsvm
 os.register_at_fork(after_in_child=lambda: signal.alarm(60))  # ends a child that hangs
@@ -37,6 +37,8 @@ def in_child(run):
 AFTER_A_FIT = """
 from jaxsvm.sklearn import LSSVC
 fitted = fit()
+path = os.path.join(tempfile.mkdtemp(), "fit")
+jsvm.save(path, fitted)
 estimator = LSSVC(max_iter=1, ard=False).fit(x, y)
 tasks = [
     fit,
@@ -51,6 +53,15 @@ tasks = [
     lambda: jsvm.gp.mean_field(fitted.model, x, y),
     lambda: LSSVC().fit(x, y),
     lambda: estimator.predict(x),
+    lambda: jsvm.load(path),
+    lambda: jsvm.parameters(fitted.model),
+    lambda: jsvm.laplace(fitted),
+    lambda: fitted.support,
+    lambda: fitted.gram(),
+    lambda: fitted.model.kernel.matrix(fitted.x, fitted.x, same=True),
+    lambda: fitted.model.loss.value(y, y),
+    lambda: jsvm.kernels.is_covariance(np.eye(3)),
+    lambda: jsvm.datasets.twonorm(5, key=None),
 ]
 for task in tasks:
     in_child(task)
@@ -87,7 +98,7 @@ def printed(script: str) -> list[str]:
 
 def test_every_entry_point_says_what_to_do_after_a_fork():
     lines = printed(AFTER_A_FIT)
-    assert len(lines) == 12
+    assert len(lines) == 21
     for line in lines:
         assert "was forked" in line and "loky" in line and "spawn" in line and "threads" in line
 
