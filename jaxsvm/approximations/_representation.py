@@ -11,7 +11,10 @@ from ..gram import AbstractGram, LowRankGram, exact_gram
 from ..kernels import AbstractKernel
 from ._approximation import AbstractApproximation, Exact, require_approximation
 from ._basis import AbstractBasis, residual_variance
+from ._nystrom import Nystrom
 from ._whitening import AbstractSubspace
+
+LOST_VARIANCE = 0.01  # the largest share that is not reported
 
 
 class Corrected(AbstractApproximation):
@@ -54,11 +57,13 @@ class Representation(AbstractApproximation):
     """A representation whose choices, such as landmarks, are made: it serves all hyperparameters.
 
     `represent` makes it. `kept` is the part of the matrix that is kept, None for all of it;
-    `is_corrected` says whether a diagonal replaces the lost variance.
+    `is_corrected` says whether a diagonal replaces the lost variance; `tolerance` is the largest share of the
+    prior's variance that may be lost without a warning.
     """
 
     kept: AbstractSubspace | None
     is_corrected: bool = eqx.field(static=True, default=False)
+    tolerance: float = eqx.field(static=True, default=LOST_VARIANCE)
 
     def subspace(self, model: KernelMachine, x: Array, key: Any = None) -> AbstractSubspace:
         return Exact().subspace(model, x, key) if self.kept is None else self.kept
@@ -79,22 +84,21 @@ class Representation(AbstractApproximation):
 
 
 EXACT = Representation(None)
-LOST_VARIANCE = 0.01  # the largest share that is not reported
 
 
-def check_lost_variance(error: float) -> list[str]:
+def check_lost_variance(error: float, tolerance: float = LOST_VARIANCE) -> list[str]:
     """Report a low rank that loses too much of the prior's variance.
 
-    **Arguments:** `error`, the share that is lost.
+    **Arguments:** `error`, the share that is lost; `tolerance`, the largest share that is not reported.
 
     **Returns:** an empty list, or a list with one message.
     """
-    if error <= LOST_VARIANCE:
+    if error <= tolerance:
         return []
     return [
-        f"the low rank loses {error:.1%} of the prior's variance, more than {LOST_VARIANCE:.0%}: the result "
-        "holds for the low-rank machine, not for the model. Raise the rank and the number of landmarks of "
-        "`jaxsvm.Nystrom`, or use `jaxsvm.Exact()`"
+        f"the low rank loses {error:.1%} of the prior's variance, more than {100 * tolerance:.3g}%: the "
+        "result holds for the low-rank machine, not for the model. Raise the rank and the number of "
+        "landmarks of `jaxsvm.Nystrom`, or use `jaxsvm.Exact()`"
     ]
 
 
@@ -116,9 +120,12 @@ def represent(
         return approximation
     if isinstance(approximation, Exact):
         return EXACT
+    low, tolerance = approximation, LOST_VARIANCE
     if isinstance(approximation, Corrected):
-        return Representation(approximation.approximation.subspace(model, x, key), True)
-    return Representation(approximation.subspace(model, x, key))
+        low = approximation.approximation
+    if isinstance(low, Nystrom) and low.rank == "auto":
+        tolerance = max(tolerance, low.tolerance)
+    return Representation(low.subspace(model, x, key), low is not approximation, tolerance)
 
 
 class Expansion(eqx.Module):
