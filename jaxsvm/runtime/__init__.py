@@ -4,6 +4,8 @@ This package is for contributors: the other packages of jaxsvm are built on it, 
 versions without notice.
 """
 
+from ._memory import available_memory as available_memory
+from ._memory import host_memory as host_memory
 from ._parallel import map_in_threads as map_in_threads
 from ._parallel import one_blas_thread as one_blas_thread
 from ._parallel import require_own_process as require_own_process
