@@ -89,7 +89,7 @@ class Fit(AbstractPointEstimate, AbstractSolution, Generic[Machine_co]):
         """
         points, kernel = as_points(x, self.x), unfreeze(self.model.kernel)
         if self.expansion is not None:
-            return _decide_by(self.expansion, kernel, self.offset, points)
+            return decide_by(self.expansion, kernel, self.offset, points)
         return decide(kernel, self.x, self.dual, self.offset, points)
 
     def gram(self) -> AbstractGram:
@@ -132,7 +132,13 @@ def decide(
 
 
 @jit
-def _decide_by(expansion: Expansion, kernel: AbstractKernel, offset, points) -> Float[Array, " m"]:
+def decide_by(
+    expansion: Expansion,
+    kernel: AbstractKernel,
+    offset: Float[Array, ""],
+    points: Float[Array, "m d"],
+) -> Float[Array, " m"]:
+    """The latent function of a fit of low rank at points that have been checked, as one program."""
     return expansion.at(kernel, points) + offset
 
 
@@ -173,7 +179,8 @@ def fit(
     - `init`: an earlier `Fit` on the same examples, or dual coefficients, to start from.
     - `approximation`: how to represent the kernel matrix: `jaxsvm.Exact()`, `jaxsvm.Nystrom(rank=...)`,
       `jaxsvm.RandomFourier(features=...)`, or one of these low ranks in `jaxsvm.Corrected`. If it loses more
-      than 1 % of the prior's variance, a warning says so; `stats.lost_variance` has the share.
+      than 1 % of the prior's variance, or than the tolerance of `jaxsvm.Nystrom("auto")` if that is larger, a
+      warning says so; `stats.lost_variance` has the share.
     - `tolerance`: the required KKT residual, relative to the margin of one or to the largest target; by
       default 1e-10 in float64, 2e-6 in float32. Rounding errors of `K dual` are allowed for, as long as
       the duality gap is at most 1e-6 of the objective (1e-3 in float32) at this tolerance, and in
@@ -205,7 +212,7 @@ def fit(
     fitted = dataclasses.replace(fitted, model=model)
     # an exact fit loses nothing, and reading a number would wait for it
     if fitted.expansion is not None:
-        warn_of_lost_variance(fitted.stats.lost_variance)
+        warn_of_lost_variance(representation, fitted.stats.lost_variance)
     return require_success(fitted) if throw else fitted
 
 
@@ -337,10 +344,10 @@ def _start(init, y: Float[Array, " n"]) -> Start:
     return Start(jnp.where(sound, dual, 0.0).astype(dtype), jnp.nan_to_num(offset).astype(dtype))
 
 
-def warn_of_lost_variance(error: Float[Array, ""]) -> None:
-    """Warn if a low rank loses more than 1 % of the prior's variance; in traced code do nothing."""
+def warn_of_lost_variance(representation: Representation, error: Float[Array, ""] | float) -> None:
+    """Warn if a low rank loses more of the prior's variance than it may; in traced code do nothing."""
     if not is_traced(error):
-        for problem in check_lost_variance(float(error)):
+        for problem in check_lost_variance(float(error), representation.tolerance):
             warn_user(problem, ApproximationWarning)
 
 

@@ -13,8 +13,8 @@ from ..hyperparameters import unfreeze
 from ..kernels import AbstractKernel, waves_of
 from ..runtime import jit
 from ..validation import check_count
+from ._approximation import AbstractApproximation
 from ._basis import AbstractBasis, residual_variance
-from ._representation import AbstractApproximation
 from ._whitening import AbstractSubspace, Whitening, lost_share
 
 

@@ -11,8 +11,8 @@ from jaxtyping import Array, Int
 from .._machine import KernelMachine
 from ..runtime import is_traced, warn_user
 from ..validation import check_count, check_number
+from ._approximation import AbstractApproximation
 from ._landmarks import Choice, choose_landmarks, landmarks_to_tolerance
-from ._representation import AbstractApproximation
 from ._whitening import AbstractSubspace, LandmarkSubspace
 
 _LANDMARKS = 200  # by default, unless the rank needs more or there are fewer examples

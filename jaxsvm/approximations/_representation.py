@@ -1,6 +1,5 @@
-"""Representations of the kernel matrix: their interface, the exact one, and the form that solvers use."""
+"""The kernel matrix of some examples in the form that solvers and criteria use."""
 
-import abc
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,44 +10,12 @@ from .._machine import KernelMachine
 from ..gram import AbstractGram, LowRankGram, exact_gram
 from ..kernels import AbstractKernel
 from ..runtime import count_row_shards
-from ..validation import plain
+from ._approximation import AbstractApproximation, Exact, require_approximation
 from ._basis import AbstractBasis, residual_variance
-from ._whitening import AbstractSubspace, LandmarkSubspace
+from ._nystrom import Nystrom
+from ._whitening import AbstractSubspace
 
-
-class AbstractApproximation(eqx.Module):
-    """A representation of the kernel matrix, passed as `approximation=`."""
-
-    @abc.abstractmethod
-    def subspace(
-        self, model: KernelMachine, x: Float[Array, "n d"], key: Any = None
-    ) -> AbstractSubspace:
-        """The part of the kernel matrix that is kept.
-
-        **Arguments:** `model`, the kernel machine; `x`, the inputs; `key`, a random key, or None to use the
-        `seed` of the approximation.
-
-        **Returns:** an `AbstractSubspace`.
-        """
-
-
-class Exact(AbstractApproximation):
-    """The whole kernel matrix, with one white coordinate for each example."""
-
-    def subspace(self, model: KernelMachine, x: Array, key: Any = None) -> AbstractSubspace:
-        return LandmarkSubspace(None, x.shape[0])
-
-
-def require_approximation(approximation: Any) -> None:
-    """Raise unless this is a representation of the kernel matrix.
-
-    **Arguments:** `approximation`, passed by the user.
-    """
-    if not isinstance(approximation, AbstractApproximation):
-        raise TypeError(
-            "`approximation` must be `jaxsvm.Exact()`, `jaxsvm.Nystrom(rank=...)` or "
-            f"`jaxsvm.RandomFourier(features=...)`, not {plain(approximation)!r}"
-        )
+LOST_VARIANCE = 0.01  # the largest share that is not reported
 
 
 class Corrected(AbstractApproximation):
@@ -91,12 +58,14 @@ class Representation(AbstractApproximation):
     """A representation whose choices, such as landmarks, are made: it serves all hyperparameters.
 
     `represent` makes it. `kept` is the part of the matrix that is kept, None for all of it;
-    `is_corrected` says whether a diagonal replaces the lost variance; `shards` is the number of devices among
-    which the examples are divided.
+    `is_corrected` says whether a diagonal replaces the lost variance; `tolerance` is the largest share of the
+    prior's variance that may be lost without a warning; `shards` is the number of devices among which the
+    examples are divided.
     """
 
     kept: AbstractSubspace | None
     is_corrected: bool = eqx.field(static=True, default=False)
+    tolerance: float = eqx.field(static=True, default=LOST_VARIANCE)
     shards: int = eqx.field(static=True, default=1)
 
     def subspace(self, model: KernelMachine, x: Array, key: Any = None) -> AbstractSubspace:
@@ -118,13 +87,13 @@ class Representation(AbstractApproximation):
 
 
 EXACT = Representation(None)
-LOST_VARIANCE = 0.01  # the largest share that is not reported
 
 
-def check_lost_variance(error: float) -> list[str]:
+def check_lost_variance(error: float, tolerance: float = LOST_VARIANCE) -> list[str]:
     """Report a low rank that loses too much of the prior's variance, and a kernel that is not a covariance.
 
-    **Arguments:** `error`, the share that is lost, negative for a kernel that is not positive semi-definite.
+    **Arguments:** `error`, the share that is lost, negative for a kernel that is not positive semi-definite;
+    `tolerance`, the largest share that is not reported.
 
     **Returns:** an empty list, or a list with one message.
     """
@@ -134,12 +103,12 @@ def check_lost_variance(error: float) -> list[str]:
             f"is larger by {-error:.2g} of the prior's, not for the model. Check a custom kernel for "
             "symmetry and positive-definiteness, or add a `White` kernel"
         ]
-    if error <= LOST_VARIANCE:
+    if error <= tolerance:
         return []
     return [
-        f"the low rank loses {error:.1%} of the prior's variance, more than {LOST_VARIANCE:.0%}: the result "
-        "holds for the low-rank machine, not for the model. Raise the rank and the number of landmarks of "
-        "`jaxsvm.Nystrom`, or use `jaxsvm.Exact()`"
+        f"the low rank loses {error:.1%} of the prior's variance, more than {100 * tolerance:.3g}%: the "
+        "result holds for the low-rank machine, not for the model. Raise the rank and the number of "
+        "landmarks of `jaxsvm.Nystrom`, or use `jaxsvm.Exact()`"
     ]
 
 
@@ -161,9 +130,13 @@ def represent(
         return approximation
     if isinstance(approximation, Exact):
         return EXACT
-    is_corrected = isinstance(approximation, Corrected)
-    low = approximation.approximation if is_corrected else approximation
-    return Representation(low.subspace(model, x, key), is_corrected, count_row_shards(x))
+    low, tolerance = approximation, LOST_VARIANCE
+    if isinstance(approximation, Corrected):
+        low = approximation.approximation
+    if isinstance(low, Nystrom) and low.rank == "auto":
+        tolerance = max(tolerance, low.tolerance)
+    kept = low.subspace(model, x, key)
+    return Representation(kept, low is not approximation, tolerance, count_row_shards(x))
 
 
 class Expansion(eqx.Module):

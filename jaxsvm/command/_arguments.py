@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .. import Nystrom
 from ..persistence import WriteError, require_writable
 
 
@@ -20,6 +21,18 @@ def at_least(minimum: Any, kind: Any) -> Any:
 
     convert.__name__ = kind.__name__  # argparse shows it in its messages
     return convert
+
+
+def approximation(text: str) -> Any:
+    """How to represent the kernel matrix: by name, or by its rank."""
+    if text in ("auto", "exact"):
+        return text
+    try:
+        return Nystrom(int(text), choice="randomly pivoted")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f'must be "auto", "exact" or a positive number, but is {text!r}'
+        ) from error
 
 
 def fraction(text: str) -> float:

@@ -52,7 +52,9 @@ class Column(NamedTuple):
         """One row of inputs for each cell; unknown levels are reported through `say`."""
         if self.levels is None:
             numbers = as_numbers(f"column {self.name!r}", cells, rows)
-            return np.array([[self.fill if number is None else number] for number in numbers])
+            return np.array([self.fill if number is None else number for number in numbers])[
+                :, None
+            ]
         cleaned = ["" if is_missing(cell) else cell for cell in cells]
         unknown = Counter(cell for cell in cleaned if cell not in self.levels)
         for level, count in unknown.items():
@@ -62,7 +64,9 @@ class Column(NamedTuple):
                 f"column {self.name!r} has {what} in {rows_text}, but in no training row: treated as none of "
                 "the known values"
             )
-        return np.array([[float(cell == level) for level in self.levels] for cell in cleaned])
+        places = {level: place for place, level in enumerate(self.levels)}
+        codes = np.array([places.get(cell, -1) for cell in cleaned])
+        return (codes[:, None] == np.arange(len(self.levels))).astype(float)
 
 
 # ---------------------------------------------------------------------------- inputs
@@ -176,8 +180,7 @@ def separate_target(
     if len(kept) < 10:
         raise DataError(f"only {len(kept)} rows have a target, but at least 10 are needed")
     names = [name for name in table.names if name != target and name not in ignore]
-    rows = Table(table.names, [table.rows[i] for i in kept], [table.numbers[i] for i in kept])
-    return names, [cells[i] for i in kept], rows
+    return names, [cells[i] for i in kept], table.of_rows(kept)
 
 
 def is_class(target: str, cells: list[str], rows: Sequence[int], task: str) -> bool:

@@ -163,6 +163,16 @@ def measure_regressor(estimator: Any, x, y, y_train) -> dict[str, str]:
     }
 
 
+def kernel_matrix(estimator: Any) -> str:
+    """Whether the kernel matrix of a fitted estimator is exact, or which rank it has and what it loses."""
+    ranks = estimator.rank_ if isinstance(estimator.rank_, list) else [estimator.rank_]
+    if None in ranks:
+        return "exact"
+    shown = ", ".join(map(str, ranks))
+    lost = float(np.max(estimator.lost_variance_))
+    return f"rank {shown}, which loses {lost:.2%} of the prior's variance"
+
+
 def root_mean_square(errors: np.ndarray) -> float:
     """The root mean square, in units of the largest error, so that no square overflows or underflows."""
     largest = float(np.abs(errors).max())

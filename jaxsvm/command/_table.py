@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..persistence import FileError
+from ..runtime import host_memory
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
-_MAX_CELLS = 50_000_000
+_ROWS = 10_000  # that are read before they are packed
+_BETWEEN = "\0"  # packed cells; no cell holds it
+_BYTES = 16  # for each cell as an input: two matrices of double precision
 _MAX_NUMBER = 1e100  # the squares of larger numbers may overflow
 _MAX_QUOTED = 60  # characters of a cell in messages
 _DIGITS = 15  # that double precision keeps of every number
@@ -30,13 +33,13 @@ class DataError(Exception):
 
 @contextlib.contextmanager
 def as_data_errors():
-    """Turn the `ValueError` of an estimator into a `DataError`, but leave errors of files alone."""
+    """Turn errors of values and memory into a `DataError`, but leave errors of files alone."""
     try:
         yield
     except FileError:
         raise
-    except ValueError as error:
-        raise DataError(str(error)) from error
+    except (ValueError, MemoryError) as error:
+        raise DataError(str(error) or "there is not enough memory") from error
 
 
 def say(text: str) -> None:
@@ -45,16 +48,38 @@ def say(text: str) -> None:
 
 
 class Table(NamedTuple):
-    """The cells of a file as text: column names, a list of cells for each row, and the row numbers."""
+    """The cells of a file as text: column names, the packed cells of each column, and the row numbers.
+
+    Millions of cells take many times less memory in a few long texts than as Python objects.
+    """
 
     names: list[str]
-    rows: list[list[str]]
+    columns: list[list[bytes]]  # of each column, the cells of some thousand rows at a time
     numbers: Sequence[int]  # of the rows in the file, from 1 on
 
     def column(self, name: str) -> list[str]:
         """The cells of one column."""
-        index = self.names.index(name)
-        return [row[index] for row in self.rows]
+        parts = self.columns[self.names.index(name)]
+        return [cell for part in parts for cell in part.decode().split(_BETWEEN)]
+
+    def of_rows(self, rows: Sequence[int]) -> "Table":
+        """The table of some of the rows, by their indices."""
+        if len(rows) == len(self.numbers):
+            return self
+        columns = []
+        for name in self.names:
+            cells = self.column(name)
+            columns.append(
+                [
+                    _packed([cells[row] for row in rows[begin : begin + _ROWS]])
+                    for begin in range(0, len(rows), _ROWS)
+                ]
+            )
+        return Table(self.names, columns, [self.numbers[row] for row in rows])
+
+
+def _packed(cells: Iterable[str]) -> bytes:
+    return _BETWEEN.join(cells).encode()
 
 
 # ---------------------------------------------------------------------------- files
@@ -97,7 +122,15 @@ def _table(path: Path, lines) -> Table:
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise DataError(f"{path} has more than one column named {repeated[0]!r}")
+    columns: list[list[bytes]] = [[] for _ in names]
     rows, numbers = [], []
+
+    def pack_rows():
+        for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
+            column.append(_packed(cells))
+        rows.clear()
+        _require_memory(path, len(numbers), len(names))
+
     for number, row in enumerate(lines, start=1):
         if not any(cell.strip() for cell in row):
             continue
@@ -111,11 +144,22 @@ def _table(path: Path, lines) -> Table:
             )
         numbers.append(number)
         rows.append([cell.strip() for cell in row])
-        if len(rows) * len(names) > _MAX_CELLS:
-            raise DataError(f"{path} has more than {_MAX_CELLS} cells: use a part of it")
-    if not rows:
+        if len(rows) == _ROWS:
+            pack_rows()
+    if not numbers:
         raise DataError(f"{path} has no rows below the column names")
-    return Table(names, rows, numbers)
+    if rows:
+        pack_rows()
+    return Table(names, columns, numbers)
+
+
+def _require_memory(path: Path, rows: int, columns: int) -> None:
+    needed, free = _BYTES * rows * columns, host_memory()
+    if free is not None and needed > free:
+        raise DataError(
+            f"{path} is too large: the first {rows} rows as numbers need {needed / 1e9:.1f} GB, but only "
+            f"{free / 1e9:.1f} GB of memory are free. Use a part of the rows or columns"
+        )
 
 
 # ---------------------------------------------------------------------------- cells

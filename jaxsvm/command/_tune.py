@@ -15,11 +15,19 @@ import numpy as np
 from .. import selection
 from ..persistence import WriteError, require_writable
 from ..selection import METHODS
-from ._arguments import at_least, fraction, output_file, refuse_overwriting, seed
+from ._arguments import (
+    approximation,
+    at_least,
+    fraction,
+    output_file,
+    refuse_overwriting,
+    seed,
+)
 from ._columns import as_inputs, as_labels, as_targets, find_columns, is_class, separate_target
 from ._model import (
     SavedModel,
     aligned,
+    kernel_matrix,
     measure_classifier,
     measure_regressor,
     relevance_lines,
@@ -29,7 +37,6 @@ from ._model import (
 from ._table import as_data_errors, printable, read, say
 
 KERNELS = ("rbf", "matern12", "matern32", "matern52", "rational_quadratic")  # of the estimators
-_MAX_ROWS = 10_000  # to train on
 _TASKS = ("auto", "classification", "regression")
 _MARK = 12  # digits of a fingerprint in the name of a folder
 _IS_MARK = re.compile(f"[0-9a-f]{{{_MARK}}}")
@@ -108,6 +115,11 @@ def _add_search_options(parser: argparse.ArgumentParser, methods: tuple[str, ...
         help="number of searches from different starts (default: 1; a regression has at most 4)",
     )  # fmt: skip
     parser.add_argument(
+        "--approximation", type=approximation, default="auto", metavar="RANK",
+        help='"exact", or the rank of the kernel matrix (default: "auto", exact up to 5000 rows and then a '
+        "rank that loses at most 1 %% of the variance, if the fit does not take too long)",
+    )  # fmt: skip
+    parser.add_argument(
         "--seconds", type=at_least(0, float), metavar="S",
         help="time limit for all searches; each takes at least its first ten steps",
     )  # fmt: skip
@@ -136,6 +148,7 @@ def run(options) -> None:
     seconds = time.perf_counter() - begin
     measure = measure_classifier if classify else measure_regressor
     measured = measure(estimator, x[test], y[test], y[train])
+    measured["kernel matrix"] = kernel_matrix(estimator)
     measured["rows"] = f"{len(train)} for training, {len(test)} for testing"
     measured["time"] = f"{seconds:.1f} s, including compilation"
     model = SavedModel(estimator, columns, options.target, measured)
@@ -164,9 +177,6 @@ def _split(y, classify: bool, options):
         test.append(order[:count])
         train.append(order[count:])
     train, test = (np.sort(np.concatenate(parts)) for parts in (train, test))
-    if len(train) > _MAX_ROWS:
-        say(f"training on {_MAX_ROWS} random rows of {len(train)}")
-        train = np.sort(random.permutation(train)[:_MAX_ROWS])
     return train, test
 
 
@@ -176,6 +186,7 @@ def _estimator(estimators, options, classify: bool) -> Any:
         "random_state": options.seed,
         "kernel": options.kernel,
         "restarts": options.restarts,
+        "approximation": options.approximation,
         "verbose": not options.quiet and sys.stderr.isatty(),
     }
     if not classify:

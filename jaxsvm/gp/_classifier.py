@@ -6,9 +6,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .._fit import decide
+from .._fit import decide, decide_by
 from .._machine import KernelMachine
 from .._predictor import AbstractSolution
+from ..approximations import Expansion
 from ..gram import AbstractGram
 from ..hyperparameters import unfreeze
 from ..losses import FlipNoise, Logistic, Probit
@@ -37,6 +38,10 @@ class ClassifierPosterior(AbstractGaussianPosterior, AbstractSolution):
     in the likelihood, `mean` is that of f alone; the paper's `<f_i>`, of the noisy process, is
     `mean + noise_variance dual`.
 
+    At a low rank, `expansion` holds the features of the mean function and their coefficients, otherwise it is
+    None. Then `response` is in the coordinates of the features: the variance is `k(x, x) - phi(x)' response
+    phi(x)`. `lost_variance` is the share of the prior's variance that the low rank loses.
+
     Expectation propagation adds `sites`, the Gaussians that replace the likelihoods, and `log_evidence`,
     `ln Z_EP`; mean field theory leaves both None. Its leave-one-out predictions are the cavities.
     """
@@ -48,13 +53,15 @@ class ClassifierPosterior(AbstractGaussianPosterior, AbstractSolution):
     dual: Float[Array, " n"]
     mean: Float[Array, " n"]
     variance: Float[Array, " n"]
-    response: Float[Array, "n n"]
+    response: Float[Array, "k k"]
     left_out: LeaveOneOutPredictions
     result: Int[Array, ""]
     iterations: Int[Array, ""]
     residual: Float[Array, ""]
     sites: Sites | None = None
     log_evidence: Float[Array, ""] | None = None
+    expansion: Expansion | None = None
+    lost_variance: Float[Array, ""] | float = 0.0
 
     @property
     def alpha(self) -> Float[Array, " n"]:
@@ -63,8 +70,10 @@ class ClassifierPosterior(AbstractGaussianPosterior, AbstractSolution):
 
     def decision(self, x: Any) -> Array:
         points = as_points(x, self.x).astype(self.x.dtype)
-        zero = jnp.zeros((), self.x.dtype)
-        return decide(unfreeze(self.model.kernel), self.x, self.dual, zero, points)
+        zero, kernel = jnp.zeros((), self.x.dtype), unfreeze(self.model.kernel)
+        if self.expansion is not None:
+            return decide_by(self.expansion, kernel, zero, points)
+        return decide(kernel, self.x, self.dual, zero, points)
 
     def deviation(self, x: Any) -> Array:
         return _deviation(*self._covariance_arguments(x))
@@ -74,19 +83,27 @@ class ClassifierPosterior(AbstractGaussianPosterior, AbstractSolution):
 
     def _covariance_arguments(self, x):
         points = as_points(x, self.x).astype(self.x.dtype)
-        return unfreeze(self.model.kernel), self.x, points, self.response
+        basis = None if self.expansion is None else self.expansion.basis
+        return unfreeze(self.model.kernel), self.x, basis, points, self.response
 
 
 @jit
-def _deviation(kernel, examples, x, response) -> Float[Array, " m"]:
-    cross = kernel.matrix(x, examples, same=False)
-    return safe_root(kernel.diagonal(x) - jnp.sum((cross @ response) * cross, axis=1))
+def _deviation(kernel, examples, basis, x, response) -> Float[Array, " m"]:
+    rows = _features(kernel, examples, basis, x)
+    return safe_root(kernel.diagonal(x) - jnp.sum((rows @ response) * rows, axis=1))
 
 
 @jit
-def _covariance(kernel, examples, x, response) -> Float[Array, "m m"]:
-    cross = kernel.matrix(x, examples, same=False)
-    return kernel.matrix(x, x, same=True) - cross @ response @ cross.T
+def _covariance(kernel, examples, basis, x, response) -> Float[Array, "m m"]:
+    rows = _features(kernel, examples, basis, x)
+    return kernel.matrix(x, x, same=True) - rows @ response @ rows.T
+
+
+def _features(kernel, examples, basis, x) -> Float[Array, "m k"]:
+    """The features of new points: their covariances with the examples, or those of a low rank."""
+    if basis is None:
+        return kernel.matrix(x, examples, same=False)
+    return basis.features(kernel, x)[0]
 
 
 def raise_if_failed(posterior: ClassifierPosterior, throw: bool) -> ClassifierPosterior:

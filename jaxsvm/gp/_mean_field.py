@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._fit import as_data
+from .._fit import as_data, warn_of_lost_variance
 from .._machine import KernelMachine
-from ..gram import AbstractGram, exact_gram
+from ..approximations import AbstractApproximation, Exact, Expansion, represent
+from ..gram import AbstractGram
 from ..hyperparameters import unfreeze
 from ..posteriors import LeaveOneOutPredictions, averaged
 from ..runtime import jit
@@ -33,6 +34,7 @@ def mean_field(
     y: Any,
     *,
     weights: Any = None,
+    approximation: AbstractApproximation = Exact(),  # noqa: B008, it is immutable
     method: str = "newton",
     init: ClassifierPosterior | Any = None,
     tolerance: float | None = None,
@@ -59,9 +61,10 @@ def mean_field(
     - `model`: a kernel machine with the loss `Probit`, `FlipNoise` or `Logistic`.
     - `x`, `y`: inputs, one row for each example, and labels -1/+1.
     - `weights`: one for each example, default one. A weight of two is exactly a repeated row.
-    - `method`: `"newton"`, about ten factorizations of n x n matrices for any hyperparameters; or
-      `"adaptive"`, the paper's Table 8.1, which needs only products with K but may need many thousands of
-      them. Both continue until the equations hold, and report it if they fail.
+    - `approximation`: how to represent the kernel matrix, as for `jaxsvm.fit`.
+    - `method`: `"newton"`, about ten factorizations of n x n matrices, or p x p at a rank of p, for any
+      hyperparameters; or `"adaptive"`, the paper's Table 8.1, which needs only products with K but may need
+      many thousands of them. Both continue until the equations hold, and report it if they fail.
     - `init`: an earlier mean field posterior on the same examples, or `y alpha`, to start from; by default
       zero.
     - `tolerance`: the largest violation of the equations to accept, relative to the largest alpha; by
@@ -88,8 +91,11 @@ def mean_field(
         default_tolerance(y.dtype) if tolerance is None else tolerance,
         _MAX_ITERATIONS[method] if max_iterations is None else max_iterations,
     )
-    start = _start(init, weights)
-    posterior = _mean_field(method, unfreeze(model), x, y, weights, start, limits)
+    start, representation = _start(init, weights), represent(approximation, model, x)
+    free = unfreeze(model)
+    posterior = _mean_field(method, free, x, y, weights, representation, start, limits)
+    if posterior.expansion is not None:
+        warn_of_lost_variance(representation, posterior.lost_variance)
     return raise_if_failed(dataclasses.replace(posterior, model=model), throw)
 
 
@@ -144,8 +150,8 @@ def leave_out_of_mean_field(
 
 
 @partial(jit, static_argnums=0)
-def _mean_field(method, model, x, y, weights, start, limits) -> ClassifierPosterior:
-    gram = exact_gram(model.kernel, x)
+def _mean_field(method, model, x, y, weights, representation, start, limits) -> ClassifierPosterior:
+    gram, basis, error = representation.matrix(model.kernel, x)
     equations, step, outcome = solve_mean_field(model, gram, y, weights, start, limits, method)
     dual = weights * step
     precision = equations.precision(equations.average(step))
@@ -162,6 +168,8 @@ def _mean_field(method, model, x, y, weights, start, limits) -> ClassifierPoster
         variance=variance,
         response=gram.response(precision, definite),
         left_out=leave_out_of_mean_field(equations, step, variance),
+        expansion=None if basis is None else Expansion(basis, gram.coefficients(dual)),
+        lost_variance=error,
         **outcome._asdict(),
     )
 

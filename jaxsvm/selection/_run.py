@@ -193,7 +193,8 @@ def _lost_variance(task: Task, kernel) -> list[str]:
     data = task.problem.data
     if data.representation.kept is None:
         return []
-    return check_lost_variance(float(_error_of(data.representation, kernel, data.x)))
+    error = float(_error_of(data.representation, kernel, data.x))
+    return check_lost_variance(error, data.representation.tolerance)
 
 
 @jit

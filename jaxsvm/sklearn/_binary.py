@@ -35,8 +35,9 @@ from ..posteriors import AbstractPointEstimate, AbstractPosterior
 from ..runtime import jit
 from ..selection import METHODS
 from ..selection.stopping import SmallChange, SmallGradient
-from ._data import padded_points
+from ._data import predict_in_parts
 from ._estimator import KERNELS, Searches, one_lengthscale_each, relevances
+from ._kernel_matrix import ApproximationName, matrix_of, represented
 
 EVIDENCE, MEAN_FIELD = "evidence", "mean field"
 # inputs are standardized, and the latent function has margins of one
@@ -60,6 +61,7 @@ class Settings(NamedTuple):
     restarts: int
     max_iter: int
     tol: float
+    approximation: AbstractApproximation | ApproximationName
     searches: Searches
     name: str = ""
 
@@ -70,6 +72,11 @@ class Examples(NamedTuple):
     x: np.ndarray
     y: np.ndarray
     weights: np.ndarray
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The inputs without padding, which has weight zero and comes last."""
+        return self.x[: np.count_nonzero(self.weights)]
 
 
 class Sigmoid(NamedTuple):
@@ -90,7 +97,8 @@ class Binary(NamedTuple):
     `probability`. `score` compares machines for the same examples, in nats: the log loss of leave-one-out
     predictions, or minus the log evidence. `evidence` is the log evidence (sampled, or Laplace's
     approximation) and `relevance` has an entry for each input; either is None where it is not defined. They
-    are stored as numbers, so that displaying an estimator computes nothing.
+    are stored as numbers, so that displaying an estimator computes nothing. `rank` is that of the kernel
+    matrix, None if it is exact, and `lost_variance` the share of the prior's variance that it lacks.
     """
 
     predictive: AbstractPointEstimate | AbstractPosterior
@@ -100,16 +108,15 @@ class Binary(NamedTuple):
     evidence: float | None
     score: float
     relevance: np.ndarray | None
+    rank: int | None = None
+    lost_variance: float = 0.0
 
     def log_odds(self, x: np.ndarray) -> np.ndarray:
         """`ln P(+1) / P(-1)` at points in the units of the machine."""
-        points = padded_points(x)
         if self.sigmoid is not None:
-            odds = self.sigmoid(np.asarray(self.predictive.decision(points)))
-        else:
-            p = np.asarray(self.predictive.probability(points))
-            odds = logit(np.clip(p, _SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY))
-        return odds[: len(x)]
+            return self.sigmoid(predict_in_parts(self.predictive.decision, x))
+        p = predict_in_parts(self.predictive.probability, x)
+        return logit(np.clip(p, _SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY))
 
 
 def tune(settings: Settings, subset: Examples, full: Examples, key: Any) -> Binary:
@@ -157,7 +164,9 @@ def _by_fits(settings: Settings, kernel, subset: Examples, full: Examples, key) 
     lengthscale = "kernel.lengthscale" if method.offset else "kernel.left.lengthscale"
     search = _minimize(settings, model, subset, method.criterion(lengthscale), key)
     machine = _free_machine(settings, search.model, full)
-    fitted = fit(machine, full.x, full.y, weights=full.weights, tolerance=_TOLERANCE)
+    kept = represented(settings.approximation, machine, full.rows)
+    options: dict[str, Any] = {"tolerance": _TOLERANCE, "approximation": kept}
+    fitted = fit(machine, full.x, full.y, weights=full.weights, **options)
     left_out, evidence = _leave_one_out(fitted)
     fitted = dataclasses.replace(fitted, model=search.model)
     left_out = np.asarray(left_out)
@@ -165,7 +174,10 @@ def _by_fits(settings: Settings, kernel, subset: Examples, full: Examples, key) 
     score = float(full.weights @ np.logaddexp(0, -full.y * sigmoid(left_out)))
     evidence = None if evidence is None else float(evidence)
     relevance = relevances(search.model, full.x.shape[1])
-    return Binary(fitted, sigmoid, search, float(search.value), evidence, score, relevance)
+    lost = fitted.stats.lost_variance
+    matrix = matrix_of(search.model, full.rows, fitted.expansion, lost)
+    value = float(search.value)
+    return Binary(fitted, sigmoid, search, value, evidence, score, relevance, *matrix)
 
 
 def _by_mean_field(settings: Settings, kernel, subset: Examples, full: Examples, key) -> Binary:
@@ -173,11 +185,14 @@ def _by_mean_field(settings: Settings, kernel, subset: Examples, full: Examples,
     model = freeze(KernelMachine(kernel + 0.1, Probit()), "loss")
     search = _minimize(settings, model, subset, _LEAVE_ONE_OUT, key)
     machine = _free_machine(settings, search.model, full)
-    posterior = gp.mean_field(machine, full.x, full.y, weights=full.weights)
+    kept = represented(settings.approximation, machine, full.rows)
+    posterior = gp.mean_field(machine, full.x, full.y, weights=full.weights, approximation=kept)
     posterior = dataclasses.replace(posterior, model=search.model)
     value = float(search.value)
     score, relevance = value * full.weights.sum(), relevances(search.model, full.x.shape[1])
-    return Binary(posterior, None, search, value, None, score, relevance)
+    lost = posterior.lost_variance
+    matrix = matrix_of(search.model, full.rows, posterior.expansion, lost)
+    return Binary(posterior, None, search, value, None, score, relevance, *matrix)
 
 
 def _by_sampling(settings: Settings, kernel, subset: Examples, full: Examples, key) -> Binary:
@@ -186,11 +201,8 @@ def _by_sampling(settings: Settings, kernel, subset: Examples, full: Examples, k
     size = len(subset.y)
     objective = Sampled(Nystrom(min(_RANK, size), min(_LANDMARKS, size)))
     search = _search(settings, METHODS["laplace"].machine(kernel), subset, objective, search_key)
-    approximation: AbstractApproximation = Exact()
-    if len(full.y) > _LANDMARKS:
-        approximation = Nystrom(_LANDMARKS // 2, _LANDMARKS)
     options: dict[str, Any] = {
-        "approximation": approximation,
+        "approximation": _of_samples(settings.approximation, len(full.y)),
         "progress": settings.searches.verbose,
     }
     posterior = sample(
@@ -201,12 +213,29 @@ def _by_sampling(settings: Settings, kernel, subset: Examples, full: Examples, k
     )
     value = float(evidence.value)
     relevance = relevances(search.model, full.x.shape[1])
-    return Binary(posterior, None, search, -value, value, -value, relevance)
+    lost, rank = float(posterior.whitening.error), posterior.whitening.factor.shape[1]
+    is_exact = isinstance(options["approximation"], Exact)
+    matrix = (None, 0.0) if is_exact else (rank, lost)
+    return Binary(posterior, None, search, -value, value, -value, relevance, *matrix)
+
+
+def _of_samples(
+    approximation: AbstractApproximation | ApproximationName, rows: int
+) -> AbstractApproximation:
+    """The kernel matrix of a sampled posterior: for "auto", exact for few rows only."""
+    if not isinstance(approximation, str):
+        return approximation
+    is_exact = approximation == "exact" or rows <= _LANDMARKS
+    return Exact() if is_exact else Nystrom(_LANDMARKS // 2, _LANDMARKS)
 
 
 def _minimize(settings: Settings, model, subset: Examples, criterion, key) -> Selection:
-    stop = (SmallGradient(settings.tol), SmallChange())
-    return _search(settings, model, subset, criterion, key, optimizer=_OPTIMIZER, stop=stop)
+    options: dict[str, Any] = {
+        "optimizer": _OPTIMIZER,
+        "stop": (SmallGradient(settings.tol), SmallChange()),
+        "approximation": represented(settings.approximation, model, subset.rows, for_search=True),
+    }
+    return _search(settings, model, subset, criterion, key, **options)
 
 
 def _search(

@@ -20,6 +20,7 @@ from ..validation import plain
 from ._binary import EVIDENCE, MEAN_FIELD, Binary, Examples, Settings, tune
 from ._data import Scaling, as_numpy, padded, random_subset
 from ._estimator import KERNELS, AbstractEstimator, KernelName, documented, require_relevance
+from ._kernel_matrix import EXACT_ROWS, is_exact
 
 MethodName = Literal[
     "span",
@@ -103,9 +104,12 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
             return tune(named, subset, full, keys[number])
 
         with jax.enable_x64(True):
-            machines = map_in_threads(tune_one, len(positive), len(indices))
+            if len(codes) <= EXACT_ROWS or len(positive) == 1:
+                machines = map_in_threads(tune_one, len(positive), len(indices))
+            else:  # one after the other: each uses all cores, and much of the memory
+                machines = [tune_one(number) for number in range(len(positive))]
         self.machines_: list[Binary] = as_numpy(machines)
-        self._conclude([machine.search for machine in self.machines_])
+        self._conclude(self.machines_)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -201,6 +205,19 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
         return _one_or_array(values)
 
     @property
+    def rank_(self) -> Any:
+        """The rank of the kernel matrix, None if it is exact; a list for more than two classes."""
+        return _one_or_all([machine.rank for machine in self._fitted_machines()])
+
+    @property
+    def lost_variance_(self) -> Any:
+        """The share of the prior's variance that the kernel matrix lacks; an array for several classes.
+
+        It is zero if the matrix is exact.
+        """
+        return _one_or_array([machine.lost_variance for machine in self._fitted_machines()])
+
+    @property
     def history_(self) -> Any:
         """The steps of the search, as a `jaxsvm.History`; a list for more than two classes."""
         return _one_or_all([machine.search.history for machine in self._fitted_machines()])
@@ -229,7 +246,8 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
             )
         self._check_shared_parameters()
         counts = (self.restarts, self.max_iter)
-        return Settings(method, self.kernel, self.ard, *counts, self.tol, self._start_searches())
+        options = (self.tol, self.approximation, self._start_searches())
+        return Settings(method, self.kernel, self.ard, *counts, *options)
 
     def _fitted_machines(self) -> list[Binary]:
         check_is_fitted(self)
@@ -290,7 +308,7 @@ class BayesianSVC(AbstractClassifier):
     ----------
     classes_ : ndarray
         The labels, sorted.
-    model_, relevance_, evidence_, criterion_, history_
+    model_, relevance_, evidence_, criterion_, history_, rank_, lost_variance_
         See the properties below.
     machines_ : list
         The machines behind them, with their fits, searches and sigmoids.
@@ -328,7 +346,7 @@ class LSSVC(AbstractClassifier):
 
     Attributes
     ----------
-    classes_, model_, relevance_, criterion_, history_, machines_, scaling_, n_iter_
+    classes_, model_, relevance_, criterion_, history_, rank_, lost_variance_, machines_, scaling_, n_iter_
         As for `BayesianSVC`.
     """
 
@@ -352,7 +370,7 @@ class MeanFieldGPC(AbstractClassifier):
 
     Attributes
     ----------
-    classes_, model_, relevance_, criterion_, history_, machines_, scaling_, n_iter_
+    classes_, model_, relevance_, criterion_, history_, rank_, lost_variance_, machines_, scaling_, n_iter_
         As for `BayesianSVC`.
     """
 
@@ -365,7 +383,8 @@ class MeanFieldGPC(AbstractClassifier):
 def _examples(settings: Settings, x, y, weights) -> Examples:
     if settings.method == EVIDENCE:  # sampling is compiled for each number of examples anyway
         return Examples(x, y, weights)
-    return Examples(*padded(x, y, weights))
+    evenly = not is_exact(settings.approximation, len(y))
+    return Examples(*padded(x, y, weights, evenly=evenly))
 
 
 def _one_or_all(values: list) -> Any:

@@ -1,6 +1,7 @@
 """Preparation of data for a machine: standardization, padding to few sizes, random subsets."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 from ..numerics import is_rounding, mean_and_deviation
 
 _STEP = 32
+_POINTS = 8192  # to predict at a time, so that memory does not grow with their number
 
 
 def as_numpy(tree: Any) -> Any:
@@ -58,16 +60,33 @@ def rounded_up(count: int) -> int:
     return -(-count // step) * step
 
 
-def padded(x: np.ndarray, y: np.ndarray, weights: np.ndarray):
-    """The examples, padded with copies of the first that have weight zero."""
+def padded(x: np.ndarray, y: np.ndarray, weights: np.ndarray, *, evenly: bool = False):
+    """The examples, padded with copies of weight zero of the first, or `evenly` of all.
+
+    The share of the variance that a low rank loses counts rows without their weights. Copies of the first
+    row could change it, copies of all hardly.
+    """
     missing = rounded_up(len(y)) - len(y)
-    x, y = (np.concatenate([part, np.repeat(part[:1], missing, axis=0)]) for part in (x, y))
+    copies = (
+        np.arange(missing) * len(y) // missing if evenly and missing else np.zeros(missing, int)
+    )
+    x, y = (np.concatenate([part, part[copies]]) for part in (x, y))
     return x, y, np.concatenate([weights, np.zeros(missing)])
 
 
-def padded_points(x: np.ndarray) -> np.ndarray:
-    """Points to predict, padded with copies of the first."""
-    return np.concatenate([x, np.repeat(x[:1], rounded_up(len(x)) - len(x), axis=0)])
+def predict_in_parts(predict: Callable[[np.ndarray], Any], x: np.ndarray) -> Any:
+    """What `predict` returns for many points: an array or several, with an entry for each point.
+
+    It sees some of the points at a time, padded with copies of the first of them.
+    """
+
+    def predict_part(points):
+        missing = rounded_up(len(points)) - len(points)
+        answers = predict(np.concatenate([points, np.repeat(points[:1], missing, axis=0)]))
+        return jax.tree.map(lambda answer: np.asarray(answer)[: len(points)], answers)
+
+    parts = [predict_part(x[begin : begin + _POINTS]) for begin in range(0, len(x), _POINTS)]
+    return jax.tree.map(lambda *some: np.concatenate(some), *parts)
 
 
 def random_subset(

@@ -18,9 +18,17 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from .. import RESULTS, KernelMachine, kernels, parameters, unfreeze
+from ..approximations import AbstractApproximation
 from ..runtime import require_own_process
 from ..validation import check_count, check_number, require_unmasked
 from ._data import Scaling, scaling
+from ._kernel_matrix import (
+    ApproximationName,
+    check_approximation,
+    is_exact,
+    require_memory,
+    warn_of_lost_variance,
+)
 
 Estimator = TypeVar("Estimator")
 
@@ -32,7 +40,6 @@ KERNELS = {
     "matern52": kernels.Matern52,
     "rational_quadratic": kernels.RationalQuadratic,
 }
-_MAX_EXAMPLES = 20_000  # whose kernel matrix takes 3.2 GB
 _DOCUMENTATION = {  # of the parameters that several estimators have: type and description
     "kernel": (
         "str or AbstractKernel",
@@ -61,6 +68,14 @@ _DOCUMENTATION = {  # of the parameters that several estimators have: type and d
         "int",
         "With more examples than this, the search uses a random subset of this size. The machine is always "
         "fitted to all examples.",
+    ),
+    "approximation": (
+        'AbstractApproximation, "auto" or "exact"',
+        'How to represent the kernel matrix. "auto" is exact for up to 5000 examples. For more it has a low '
+        "rank: landmarks are added until no more than 1 % of the prior's variance is lost, up to a largest "
+        "rank, which is 2000 for 12,500 examples and falls with the square root of their number. An object "
+        "such as `jaxsvm.Nystrom(rank=300)` is used for any number of examples. Landmarks for the search are "
+        "chosen where it begins, those of the fit at the best hyperparameters.",
     ),
     "random_state": ("int, RandomState or None", "Seed for subsets, random starts and sampling."),
     "seconds": (
@@ -132,6 +147,7 @@ class AbstractEstimator(BaseEstimator):
     max_iter: int = 60
     tol: float = 1e-3
     max_examples: int = 2000
+    approximation: AbstractApproximation | ApproximationName = "auto"
     random_state: int | np.random.RandomState | None = None
     seconds: float | None = None
     checkpoint: str | Path | None = None
@@ -143,6 +159,7 @@ class AbstractEstimator(BaseEstimator):
         for name in ("restarts", "max_iter", "max_examples"):
             check_count(name, getattr(self, name))
         check_number("tol", self.tol, above=0)
+        check_approximation(self.approximation)
         if self.max_examples < 10:
             raise ValueError(f"`max_examples` must be at least 10, but is {self.max_examples}")
 
@@ -170,11 +187,8 @@ class AbstractEstimator(BaseEstimator):
         x, y = map(np.asarray, validate_data(self, X, y, dtype=np.float64, **options))
         if len(y) < 2:
             raise ValueError(f"{type(self).__name__} needs more than one sample, but n_samples = 1")
-        if len(y) > _MAX_EXAMPLES:
-            raise ValueError(
-                f"{len(y)} examples are too many: their kernel matrix would take "
-                f"{8e-9 * len(y) ** 2:.0f} GB. Fit a random subset of at most {_MAX_EXAMPLES} examples"
-            )
+        if is_exact(self.approximation, len(y)):  # otherwise checked when the rank is known
+            require_memory(*x.shape, rank=None)
         return x, y
 
     def _validate_points(self, X) -> np.ndarray:
@@ -207,8 +221,10 @@ class AbstractEstimator(BaseEstimator):
             )
         return check_random_state(self.random_state)
 
-    def _conclude(self, searches: list) -> None:
-        """Set `n_iter_`, and warn if a search stopped before it converged."""
+    def _conclude(self, machines: list) -> None:
+        """Set `n_iter_`; warn if a search stopped before it converged, or a low rank loses too much."""
+        searches = [machine.search for machine in machines]
+        warn_of_lost_variance(self.approximation, machines)
         self.n_iter_: int = max(1, *(int(np.max(np.asarray(s.history.steps))) for s in searches))
         codes = [RESULTS(int(np.asarray(s.results)[s.best])) for s in searches]
         out_of_time = codes.count(RESULTS.time_limit)

@@ -30,7 +30,7 @@ from ..optimizers import lbfgs
 from ..regression import center_and_scale
 from ..runtime import jit
 from ..selection.stopping import SmallChange, SmallGradient
-from ._data import Scaling, as_numpy, padded, padded_points, random_subset
+from ._data import Scaling, as_numpy, padded, predict_in_parts, random_subset
 from ._estimator import (
     KERNELS,
     AbstractEstimator,
@@ -41,6 +41,7 @@ from ._estimator import (
     relevances,
     require_relevance,
 )
+from ._kernel_matrix import is_exact, matrix_of, represented
 
 _LOSSES = ("soft", "quadratic")
 _EVIDENCE = LaplaceEvidence()
@@ -61,7 +62,8 @@ class Regression(NamedTuple):
     `score` compares machines for the same examples, in nats: n times the logarithm of the mean absolute
     leave-one-out error, which is minus the log likelihood of Laplacian noise of that width.
     `noise_deviation` is the standard deviation of the noise in standardized targets; `relevance` has an
-    entry for each input.
+    entry for each input. `rank` is that of the kernel matrix, None if it is exact, and `lost_variance` the
+    share of the prior's variance that it lacks.
     """
 
     posterior: LaplacePosterior
@@ -69,6 +71,8 @@ class Regression(NamedTuple):
     score: float
     noise_deviation: float
     relevance: np.ndarray | None
+    rank: int | None = None
+    lost_variance: float = 0.0
 
 
 @documented
@@ -94,7 +98,7 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
 
     Attributes
     ----------
-    model_, posterior_, relevance_, evidence_, noise_std_, history_
+    model_, posterior_, relevance_, evidence_, noise_std_, history_, rank_, lost_variance_
         See the properties below.
     scaling_ : tuple
         The `center` and `scale` of the inputs.
@@ -135,16 +139,19 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
         self.target_center_: float = center
         self.target_scale_: float = scale
         self.scaling_: Scaling = self._fit_scaling(x, weights)
-        full = padded(self.scaling_(x), (y - center) / scale, weights)
+        examples = self.scaling_(x), (y - center) / scale, weights
         indices = random_subset(y, self.max_examples, self._random(), stratify=False)
-        subset = padded(full[0][indices], full[1][indices], weights[indices])
+        full, subset = (
+            padded(*parts, evenly=not is_exact(self.approximation, len(parts[1])))
+            for parts in (examples, tuple(part[indices] for part in examples))
+        )
         with jax.enable_x64(True):
             ards = (False, True) if self.ard == "auto" and x.shape[1] > 1 else (self.ard is True,)
             tuned = [self._tune(ard, subset, full, searches) for ard in ards]
             # each fitted lengthscale improves the score by about one nat by chance alone (Akaike)
             costs = [one.score + ard * x.shape[1] for one, ard in zip(tuned, ards, strict=True)]
         self.regression_: Regression = as_numpy(tuned[int(np.argmin(costs))])
-        self._conclude([self.regression_.search])
+        self._conclude([self.regression_])
         return self
 
     @overload
@@ -203,11 +210,9 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
         tuple of two ndarrays of shape (n_samples,)
             The lower and the upper ends.
         """
-        points, count = self._standardized(X)
-        with jax.enable_x64(True):
-            ends = self._fitted().posterior.interval(points, level)
-        low, high = (self._in_units(np.asarray(end)[:count]) for end in ends)
-        return low, high
+        posterior = self._fitted().posterior
+        low, high = self._predicted(X, lambda points: posterior.interval(points, level))
+        return self._in_units(low), self._in_units(high)
 
     @property
     def model_(self) -> KernelMachine[AbstractKernel, Any]:
@@ -230,6 +235,16 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
     def noise_std_(self) -> float:
         """The standard deviation of the noise, in units of the targets."""
         return self.target_scale_ * self._fitted().noise_deviation
+
+    @property
+    def rank_(self) -> int | None:
+        """The rank of the kernel matrix, None if it is exact."""
+        return self._fitted().rank
+
+    @property
+    def lost_variance_(self) -> float:
+        """The share of the prior's variance that the kernel matrix lacks, zero if it is exact."""
+        return self._fitted().lost_variance
 
     @property
     def history_(self) -> History:
@@ -264,10 +279,15 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
             starts[0], x, y, _EVIDENCE, weights=weights, optimizer=_OPTIMIZER,
             stop=(SmallGradient(self.tol), SmallChange(1e-6, patience=20)), starts=stacked,
             restarts=len(starts), bounds=bounds, max_steps=self.max_iter,
+            approximation=represented(
+                self.approximation, starts[0], _rows(x, weights), for_search=True
+            ),
             **searches.options("relevance" if ard else "common lengthscale"),
         )  # fmt: skip
         x, y, weights = full
-        fitted = fit(one_lengthscale_each(search.model, inputs), x, y, weights=weights)
+        machine = one_lengthscale_each(search.model, inputs)
+        kept = represented(self.approximation, machine, _rows(x, weights))
+        fitted = fit(machine, x, y, weights=weights, approximation=kept)
         left_out = np.asarray(_leave_one_out(fitted))
         fitted = dataclasses.replace(fitted, model=search.model)
         total = weights.sum()
@@ -275,22 +295,21 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
         tuned_loss: Any = search.model.loss
         deviation = float(tuned_loss.noise_variance) ** 0.5
         relevance = relevances(search.model, inputs)
-        return Regression(laplace(fitted), search, float(score), deviation, relevance)
+        lost = fitted.stats.lost_variance
+        matrix = matrix_of(search.model, _rows(x, weights), fitted.expansion, lost)
+        return Regression(laplace(fitted), search, float(score), deviation, relevance, *matrix)
 
     def _fitted(self) -> Regression:
         check_is_fitted(self)
         return self.regression_
 
-    def _standardized(self, X) -> tuple[np.ndarray, int]:
-        check_is_fitted(self)
+    def _predicted(self, X, predict: Any) -> tuple[np.ndarray, np.ndarray]:
         points = self.scaling_(self._validate_points(X))
-        return padded_points(points), len(points)
+        with jax.enable_x64(True):
+            return predict_in_parts(predict, points)
 
     def _moments(self, X, predict: Any) -> tuple[np.ndarray, np.ndarray]:
-        points, count = self._standardized(X)
-        with jax.enable_x64(True):
-            mean, deviation = predict(points)
-        mean, deviation = (np.asarray(part)[:count] for part in (mean, deviation))
+        mean, deviation = self._predicted(X, predict)
         return self._in_units(mean), self.target_scale_ * deviation
 
     def _in_units(self, targets: np.ndarray) -> np.ndarray:
@@ -305,6 +324,11 @@ def _with_family(family: Any, model: KernelMachine) -> KernelMachine:
     )
     changed = KernelMachine(kernel + Constant(values["kernel.right.variance"]), model.loss)
     return freeze(changed, *(name for name in frozen(model) if name.startswith("kernel")))
+
+
+def _rows(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The inputs without padding, which has weight zero and comes last."""
+    return x[: np.count_nonzero(weights)]
 
 
 @jit

@@ -180,3 +180,13 @@ def test_error_bars_are_those_of_the_matrix_of_low_rank(representation, loss):
     expected = prior - features @ features.T + features @ inner @ features.T
     np.testing.assert_allclose(posterior.covariance(points), expected, atol=1e-9)
     np.testing.assert_allclose(posterior.deviation(points), np.sqrt(np.diag(expected)), rtol=1e-8)
+
+
+def test_an_automatic_rank_may_lose_its_tolerance_without_a_warning():
+    low = jsvm.Nystrom("auto", tolerance=0.2)
+    model = jsvm.KernelMachine(jsvm.kernels.RBF(0.8), losses.SquaredHinge(2.0))
+    fitted = jsvm.fit(model, X, Y, approximation=low)
+    assert 0.01 < fitted.stats.lost_variance < 0.2
+    for approximation in (low, jsvm.Corrected(low)):
+        assert represent(approximation, model, jnp.asarray(X)).tolerance == 0.2
+    assert represent(jsvm.Nystrom(3), model, jnp.asarray(X)).tolerance == 0.01

@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import io
+import re
 import threading
 import time
 
@@ -62,6 +63,20 @@ def test_tune_says_what_it_found(model, folder, capsys):
         page = (folder / "report.html").read_text()
         assert page.count("data:image/png;base64,") == 2 and "http" not in page
     assert list(folder.glob("model.jaxsvm?*")) == []
+
+
+@pytest.mark.parametrize("target, method", [("answer", ["--method", "press"]), ("b", [])])
+def test_the_rank_of_the_kernel_matrix_is_an_option(target, method, model, folder, capsys):
+    main(["show", str(model)])
+    assert "kernel matrix    exact" in capsys.readouterr().out
+    data, out = str(folder / "data.csv"), str(folder / "low.jaxsvm")
+    options = ["--target", target, "--ard", "no", *method, "--output", out]
+    assert main(["tune", data, *options, "--approximation", "20"]) == 0
+    main(["show", out])
+    line = r"kernel matrix    rank 20, which loses \d+\.\d\d% of the prior's variance"
+    assert len(re.findall(line, capsys.readouterr().out)) == 2  # of `tune` and of `show`
+    assert main(["predict", out, data]) == 0
+    assert capsys.readouterr().out.count("\n") == 61
 
 
 def test_what_is_done_with_columns(folder):
@@ -189,6 +204,8 @@ def test_the_kernels_are_those_of_the_estimators():
     [
         (["--kernel", "foo"], "invalid choice: 'foo'"),
         (["--restarts", "0"], "must be at least 1, but is 0"),
+        (["--approximation", "0"], 'must be "auto", "exact" or a positive number, but is \'0\''),
+        (["--approximation", "low"], 'must be "auto", "exact" or a positive number'),
         (["--seconds", "nan"], "must be at least 0, but is nan"),
         (["--test-share", "2"], "must be between 0 and 1, but is 2"),
         (["--output", "nowhere/model"], "the folder nowhere does not exist"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jaxsvm.command import _tune, main
+from jaxsvm.command import _table, _tune, main
 from jaxsvm.command._columns import as_inputs, find_columns
 from jaxsvm.command._table import DataError, read
 
@@ -52,13 +52,14 @@ def test_any_text_is_a_table_or_a_clear_error(content, tmp_path_factory):
     except DataError as error:
         assert str(error)
     else:
-        assert np.isfinite(x).all() and len(x) == len(table.rows)
+        assert np.isfinite(x).all() and len(x) == len(table.numbers)
 
 
 class Stub:
     """A stand-in for an estimator, to test what happens before and after a fit."""
 
     noise_std_ = evidence_ = 1.0
+    rank_ = None
 
     def fit(self, y):
         if y.dtype.kind == "U":
@@ -101,3 +102,30 @@ def test_no_table_makes_a_traceback(rows, task, share, tmp_path_factory):
         out = str(path.with_name("rows.jaxsvm"))
         options = ["--target", "c", "--task", task, "--test-share", share, "--output", out]
         assert main(["tune", str(path), *options]) in (0, 3)
+
+
+def test_a_table_is_packed_in_parts(tmp_path, monkeypatch):
+    rows = [[str(i), "é" * (i % 3), f"line\n{i}" if i % 2 else ""] for i in range(25)]
+    rows[3] = ["3", "", ""]
+    path = write(tmp_path / "parts.csv", ["a", "b", "c"], rows)
+    whole = read(path)
+    monkeypatch.setattr(_table, "_ROWS", 7)
+    table = read(path)
+    assert [len(parts) for parts in table.columns] == [4, 4, 4]
+    for place, name in enumerate("abc"):
+        assert table.column(name) == whole.column(name) == [row[place] for row in rows]
+    some = table.of_rows([3, 8, 24])
+    assert some.column("a") == ["3", "8", "24"] and list(some.numbers) == [4, 9, 25]
+    assert some.column("b") == ["", "éé", ""] and some.column("c") == ["", "", ""]
+    assert table.of_rows(range(25)) is table
+
+
+def test_a_table_that_does_not_fit_into_memory_is_refused(tmp_path, monkeypatch):
+    path = write(tmp_path / "large.csv", ["a", "b"], [["1", "2"]] * 30)
+    monkeypatch.setattr(_table, "host_memory", lambda: 16 * 2 * 30)
+    assert len(read(path).numbers) == 30
+    monkeypatch.setattr(_table, "host_memory", lambda: 16 * 2 * 29)
+    with pytest.raises(
+        DataError, match=r"large.csv is too large: the first 30 rows as numbers need"
+    ):
+        read(path)

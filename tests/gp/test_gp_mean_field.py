@@ -323,3 +323,39 @@ def test_leave_one_out_variances_keep_their_digits_in_single_precision(variance)
         weights = jnp.asarray(precision, "float32")
         variances = np.asarray(cavity_variances(single, weights, definite=False))
     np.testing.assert_allclose(variances[strong], expected[strong], rtol=2e-3)
+
+
+def test_a_full_rank_gives_the_exact_posterior():
+    model = jsvm.KernelMachine(kernels.RBF(1.1, 2.5) + kernels.Constant(0.4), losses.Probit(0.3))
+    exact = gp.mean_field(model, X, Y)
+    full = gp.mean_field(model, X, Y, approximation=jsvm.Nystrom(rank=EXAMPLES))
+    assert exact.expansion is None and exact.lost_variance == 0
+    assert full.expansion is not None and full.lost_variance < 1e-10
+    for one, other in zip(full.latent(NEW), exact.latent(NEW), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(full.covariance(NEW), exact.covariance(NEW), atol=1e-6)
+    np.testing.assert_allclose(full.probability(NEW), exact.probability(NEW), rtol=1e-6)
+    for one, other in zip(full.left_out, exact.left_out, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore::jaxsvm.approximations.ApproximationWarning")
+def test_a_low_rank_solves_the_equations_of_its_matrix():
+    model = jsvm.KernelMachine(kernels.RBF(1.1, 2.5) + kernels.Constant(0.4), losses.Probit(0.3))
+    kept = jsvm.approximations.represent(jsvm.Nystrom(8, 8, "pivoted"), model, jnp.asarray(X))
+    found = gp.mean_field(model, X, Y, approximation=kept)
+    gram, basis, error = kept.matrix(model.kernel, jnp.asarray(X))
+    dense = np.asarray(gram.dense())
+    np.testing.assert_allclose(found.lost_variance, error)
+    np.testing.assert_allclose(found.mean, dense @ found.dual, rtol=1e-10)
+    change = literal_change(dense + 0.3 * np.eye(EXAMPLES), np.asarray(found.alpha), 0.0)
+    np.testing.assert_allclose(change, 0, atol=1e-8)
+    features, residual = (np.asarray(part) for part in basis.features(model.kernel, NEW))
+    mean, deviation = found.latent(NEW)
+    rows = np.asarray(gram.factor)
+    np.testing.assert_allclose(mean, features @ (rows.T @ found.dual), rtol=1e-8)
+    inside = np.eye(8) - np.asarray(found.response)  # the covariance of the white coordinates
+    np.testing.assert_allclose(np.sum((rows @ inside) * rows, axis=1), found.variance, rtol=1e-8)
+    wanted = residual + np.sum((features @ inside) * features, axis=1)
+    np.testing.assert_allclose(deviation**2, wanted, rtol=1e-8)
+    assert found.response.shape == (8, 8)

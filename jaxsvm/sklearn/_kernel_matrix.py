@@ -1,0 +1,188 @@
+"""The kernel matrix of an estimator: exact or of low rank, and the memory that it takes."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .. import Exact, KernelMachine, Nystrom, RandomFourier, kernels, unfreeze
+from ..approximations import (
+    EXACT,
+    AbstractApproximation,
+    ApproximationWarning,
+    Expansion,
+    LandmarkSubspace,
+    Representation,
+    choose_landmarks,
+    landmarks_to_tolerance,
+    represent,
+)
+from ..runtime import available_memory, warn_user
+
+ApproximationName = Literal["auto", "exact"]
+EXACT_ROWS = 5000  # up to which "auto" is exact
+_TOLERANCE = 0.01  # the share of the prior's variance that "auto" loses if its rank may be so large
+_REPORTED = 0.05  # the share that may be lost without a warning
+_MAX_RANK = 2000
+_WORK, _SEARCH_WORK = 5e10, 1e10  # the largest n p^2 of a fit, and of each step of a search
+_CANDIDATES = 20_000  # rows among which "auto" chooses its landmarks
+_SQUARES = 6  # matrices of n x n numbers that a fit with its leave-one-out values holds at a time
+_TALLS = 6  # matrices of n x p numbers
+
+
+def check_approximation(approximation: Any) -> None:
+    """Raise unless this is "auto", "exact" or an approximation of `jaxsvm`."""
+    named = isinstance(approximation, str) and approximation in ("auto", "exact")
+    if not named and not isinstance(approximation, AbstractApproximation):
+        raise ValueError(
+            '`approximation` must be "auto", "exact" or an approximation such as '
+            f"`jaxsvm.Nystrom(rank=300)`, not {approximation!r}"
+        )
+
+
+def is_exact(approximation: AbstractApproximation | ApproximationName, rows: int) -> bool:
+    """Whether the kernel matrix of so many rows is exact."""
+    if isinstance(approximation, str):
+        return approximation == "exact" or rows <= EXACT_ROWS
+    return isinstance(approximation, Exact)
+
+
+def represented(
+    approximation: AbstractApproximation | ApproximationName,
+    model: KernelMachine,
+    x: np.ndarray,
+    *,
+    for_search: bool = False,
+) -> Representation:
+    """The kernel matrix of some rows, with landmarks chosen at a model; raises if memory is too small.
+
+    Beyond `EXACT_ROWS` rows, "auto" adds landmarks by randomly pivoted Cholesky until they lose no more than
+    1 % of the variance, or their number p is so large that a fit would take long: `n p^2 = 5e10`, or 2000. It
+    chooses them among 20,000 random rows. In more rows it would find hardly better ones, but need as much
+    memory as a fit. A search may end at much shorter lengthscales than it began with, which need more
+    landmarks. So `for_search` their number is the largest for which `n p^2 = 1e10`.
+
+    Fits and searches do not warn of what is lost, because they count the variance of an offset too.
+    `warn_of_lost_variance` does.
+    """
+    rows, inputs = x.shape
+    if is_exact(approximation, rows):
+        require_memory(rows, inputs, None)
+        return EXACT
+    if not isinstance(approximation, str):
+        is_fourier = isinstance(approximation, RandomFourier)  # whose waves are those of all terms
+        found = represent(
+            approximation, model if is_fourier else without_offset(model), jnp.asarray(x)
+        )
+        require_memory(rows, inputs, _features(found, model, x))
+        return dataclasses.replace(found, tolerance=1.0)
+    key = jax.random.key(0)
+    candidates = np.arange(rows)
+    if rows > _CANDIDATES:
+        candidates = np.sort(np.random.default_rng(0).choice(rows, _CANDIDATES, replace=False))
+    some, model = jnp.asarray(x[candidates]), without_offset(model)
+    most = min(_MAX_RANK, int(((_SEARCH_WORK if for_search else _WORK) / rows) ** 0.5))
+    if for_search:
+        landmarks = choose_landmarks(model, some, most, "randomly pivoted", key)
+    else:
+        landmarks, _ = landmarks_to_tolerance(model, some, _TOLERANCE, most, key)
+    rank = landmarks.shape[0]
+    require_memory(rows, inputs, rank)
+    kept = LandmarkSubspace(jnp.asarray(candidates)[landmarks], rank)
+    return Representation(kept, tolerance=1.0)
+
+
+def without_offset(model: KernelMachine) -> KernelMachine:
+    """The machine without the constant that was added to its kernel; all parameters are free.
+
+    The variance of an offset may be a hundred times that of the function. Then one landmark would be enough
+    to lose hardly any of their sum.
+    """
+    free = unfreeze(model)
+    kernel = free.kernel
+    if isinstance(kernel, kernels.Sum) and isinstance(kernel.right, kernels.Constant):
+        return KernelMachine(kernel.left, free.loss, free.offset)
+    return free
+
+
+class Matrix(NamedTuple):
+    """The kernel matrix of a fit: its `rank`, None if it is exact, and what it lacks, as a share."""
+
+    rank: int | None
+    lost_variance: float
+
+
+def matrix_of(
+    model: KernelMachine, x: np.ndarray, expansion: Expansion | None, lost: Any
+) -> Matrix:
+    """Describe the kernel matrix of a fit; the variance of an offset does not count.
+
+    `lost` is the share of the variance that the low rank loses, the offset included.
+    """
+    if expansion is None:
+        return Matrix(None, 0.0)
+    points = jnp.asarray(x)
+    total, own = (
+        jnp.sum(kernel.diagonal(points))
+        for kernel in (unfreeze(model).kernel, without_offset(model).kernel)
+    )
+    return Matrix(expansion.coefficients.shape[0], min(1.0, float(lost * total / own)))
+
+
+def warn_of_lost_variance(
+    approximation: AbstractApproximation | ApproximationName, matrices: Sequence[Any]
+) -> None:
+    """Warn if the kernel matrix of a fit, or of one of several, lacks more than 5 % of the variance.
+
+    `Nystrom("auto", tolerance=...)` may lose its tolerance.
+    """
+    worst = max(matrices, key=lambda matrix: matrix.lost_variance)
+    allowed = _REPORTED
+    if isinstance(approximation, Nystrom) and approximation.rank == "auto":
+        allowed = max(allowed, approximation.tolerance)
+    if worst.lost_variance > allowed:
+        warn_user(
+            f"a kernel matrix of rank {worst.rank} loses {worst.lost_variance:.1%} of the prior's variance, "
+            f"more than {100 * allowed:.3g}%: predictions may be better with a larger rank, such as "
+            f'`approximation=jaxsvm.Nystrom(rank={2 * worst.rank}, choice="randomly pivoted")`, or with '
+            '"exact"',
+            ApproximationWarning,
+        )
+
+
+def _features(found: Representation, model: KernelMachine, x: np.ndarray) -> int | None:
+    """The number of features of a representation, or None if it is exact."""
+    if found.kept is None:
+        return None
+    kernel, kept = unfreeze(model).kernel, found.kept
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return jax.eval_shape(lambda points: kept.whiten(kernel, points).factor, shape).shape[1]
+
+
+def require_memory(rows: int, inputs: int, rank: int | None) -> None:
+    """Raise if a fit with a kernel matrix of this rank, or an exact one, needs more memory than is free."""
+    needed, free = memory_of(rows, inputs, rank), available_memory()
+    if free is None or needed <= free:
+        return
+    how = "an exact kernel matrix" if rank is None else f"a kernel matrix of rank {rank}"
+    most = int((free / 8 / rows - 2 * inputs - 40) / _TALLS)
+    remedy = (
+        f"use a low rank of at most {most}, such as `approximation=jaxsvm.Nystrom(rank={most}, "
+        'choice="randomly pivoted")`, or fewer examples'
+        if most >= 10
+        else "use fewer examples"
+    )
+    raise MemoryError(
+        f"a fit of {rows} examples with {how} needs about {needed / 1e9:.1f} GB, but only "
+        f"{free / 1e9:.1f} GB of memory are free: {remedy}"
+    )
+
+
+def memory_of(rows: int, inputs: int, rank: int | None) -> int:
+    """An estimate of the memory of a fit in bytes, with its leave-one-out values."""
+    if rank is None:
+        return 8 * rows * (_SQUARES * rows + 2 * inputs + 40)
+    return 8 * rows * (_TALLS * rank + 2 * inputs + 40)
