@@ -57,7 +57,7 @@ class AbstractLeaveOneOut(AbstractCriterion):
         """Solve on all examples, and predict each of them from the others.
 
         **Arguments:** `model`; `gram`, its kernel matrix; `x`, `y`, `weights`, data that have been checked;
-        `memory`, of an earlier evaluation nearby, or None.
+        `memory`, returned by an earlier evaluation nearby, or None.
 
         **Returns:** the predictions, the result code of the solution, and the memory for the next evaluation.
         """

@@ -69,7 +69,7 @@ def machine(
 
     - `x`, `y`: inputs, one row for each example, and targets.
     - `ard`: whether each input has its own lengthscale.
-    - `beta`: of the loss, strictly between zero and one.
+    - `beta`: the beta of the loss, strictly between zero and one.
     - `loss`: another regression loss, with its initial parameters; `Quadratic` gives Gaussian process
       regression, whose amplitude is free. A beta is frozen as well: if free, it may tend to one while C and
       epsilon grow without bound, with Gaussian noise as the limit.

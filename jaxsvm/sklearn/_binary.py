@@ -231,7 +231,7 @@ def _search(
 def _bounds(model: KernelMachine) -> dict[str, tuple[float, float]]:
     """Wide bounds for the parameters that have one of the usual names and start inside.
 
-    Amplitudes need them: the Laplace evidence of a huge amplitude is wrong, and the largest.
+    Amplitudes need them: at a huge amplitude the Laplace evidence is largest, and wrong.
     """
     bounds = {}
     for name, value in free_parameters(model).items():
