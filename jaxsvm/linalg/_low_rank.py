@@ -162,9 +162,8 @@ def _few(factor, diagonal, free, has_offset: bool):
     itself = indices[:, None] == jnp.arange(examples)[None, :]
     rights = jnp.where(free[None, :], itself.astype(rows.dtype), rows @ wide.T)
     answers = inverse_root.T @ (inverse_root @ rights)
-    shared = jnp.zeros_like(
-        costs
-    )  # the free examples' share of the condition that `l` sums to zero
+    # the free examples' share of the condition that `l` sums to zero
+    shared = jnp.zeros_like(costs)
     if has_offset:
         per_offset = inverse_root.T @ (inverse_root @ counts.astype(rows.dtype))
         total = jnp.sum(per_offset)

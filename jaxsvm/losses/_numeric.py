@@ -19,10 +19,7 @@ _ENDS = np.concatenate([-_SIZES[::-1], [0.0], _SIZES])
 _MAX_TAIL = 1e-3  # an integral with a larger share than this in the last decade counts as infinite
 _BATCH = 256  # residuals at a time, each with some thousand nodes
 _HALVINGS = 50
-_ROUNDS, _POINTS = (
-    5,
-    33,
-)  # of the search for a maximum: each round searches two steps of the one before
+_ROUNDS, _POINTS = 5, 33  # of the search for a maximum; a round spans two steps of the previous one
 
 
 def log_noise_mass(loss: Any) -> Float[Array, ""]:
@@ -115,9 +112,8 @@ def log_kappa(loss: Any) -> Float[Array, ""]:
     # at a maximum the derivative with respect to its position is zero
     peak = jax.lax.stop_gradient(points[jnp.argmax(log_sum(points))])
     largest = log_sum(peak)
-    bounded = largest - log_sum(peak / 2) < np.log(
-        2.0
-    )  # at the outermost points it has levelled off
+    # at the outermost points a bounded sum has levelled off
+    bounded = largest - log_sum(peak / 2) < np.log(2.0)
     bounded |= jnp.abs(peak) < 10.0 ** (_DECADES - 1)
     bounded &= jnp.isfinite(largest)
     if not is_traced(bounded) and not bool(bounded):

@@ -63,9 +63,7 @@ def write_whole(path: str | os.PathLike[str], *parts: bytes | memoryview) -> Non
                 if old is not None:
                     _keep_rights(file.fileno(), old)
                 os.fsync(file.fileno())
-            _target(
-                target
-            )  # refuses to replace anything unsuitable that has appeared there meanwhile
+            _target(target)  # again: something else may have appeared there meanwhile
             os.replace(temporary, target)
         finally:
             with suppress(OSError):  # after the replacement it is gone
