@@ -70,7 +70,7 @@ class _Method(NamedTuple):
 def solve_piecewise(
     problem: Problem[AbstractPiecewise], start: Start, options: Options, warm: bool
 ) -> Solution:
-    """Solve a kernel machine with a piecewise loss.
+    """Solve the dual of a kernel machine with a piecewise loss.
 
     **Arguments:** `problem`; `start`; `options`; `warm`, whether `start` is near the solution.
 
