@@ -11,7 +11,7 @@ import jaxsvm as jsvm
 from jaxsvm.kernels import RBF, AbstractKernel, Constant
 from jaxsvm.sklearn import LSSVC, BayesianSVC, BayesianSVR
 
-jax.config.update("jax_enable_x64", True)  # pyright: ignore[reportUnknownMemberType], here as below of JAX
+jax.config.update("jax_enable_x64", True)  # pyright: ignore[reportUnknownMemberType], as below, in JAX
 rng = np.random.default_rng(0)
 x = rng.normal(size=(40, 3))
 y = np.where(x[:, 0] * x[:, 1] > 0, 1.0, -1.0)

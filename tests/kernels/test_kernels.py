@@ -96,7 +96,7 @@ def test_integer_inputs_are_numbers():
     np.testing.assert_array_equal(RBF().gram(whole), RBF().gram(whole.astype(float)))
 
 
-def test_a_white_kernel_tells_examples_apart_by_place():
+def test_a_white_kernel_distinguishes_examples_by_index():
     kernel = White(0.3)
     twice = np.concatenate([X, X])
     np.testing.assert_allclose(kernel.gram(twice), 0.3 * np.eye(12), rtol=1e-15)

@@ -380,7 +380,7 @@ class Counting(AbstractFitCriterion):
         return EVIDENCE.score(gram, fit)
 
 
-def test_other_frozen_values_and_data_compile_nothing_anew():
+def test_other_frozen_values_and_data_compile_nothing_new():
     kernel = kernels.RBF(1.0, 1.0) + kernels.Constant(0.1)
     criterion, values = Counting(), []
     for variance in (0.5, 2.0):
