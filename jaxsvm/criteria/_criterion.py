@@ -279,10 +279,10 @@ def is_usable(result: Int[Array, "..."]) -> Array:
 
 
 class AbstractFitCriterion(AbstractCriterion):
-    """A criterion that is a function of one fit and its Gram matrix, `score(gram, fit)`."""
+    """A criterion that is a function of one fit and its Gram matrix, `of_fit(gram, fit)`."""
 
     @abc.abstractmethod
-    def score(self, gram: AbstractGram, fit: Fit) -> Float[Array, ""]:
+    def of_fit(self, gram: AbstractGram, fit: Fit) -> Float[Array, ""]:
         """The criterion of a fit and its Gram matrix.
 
         **Arguments:** `gram`, the kernel matrix of the examples, through the operations of
@@ -294,7 +294,7 @@ class AbstractFitCriterion(AbstractCriterion):
     def evaluate(self, model: KernelMachine, data: Data, memory: Any = None) -> Evaluation:
         gram = data.gram(model.kernel)
         fitted = fit_gram(model, gram, data.x, data.y, data.weights, memory)
-        return evaluation(self.score(gram, fitted), fitted.result, memory_of(fitted))
+        return evaluation(self.of_fit(gram, fitted), fitted.result, memory_of(fitted))
 
 
 def memory_of(fitted: Fit) -> Start:

@@ -70,7 +70,7 @@ class LaplaceEvidence(AbstractFitCriterion):
         if self.hinge_steepness is not None:
             require_loss(self, model, Hinge, "leave out `hinge_steepness=`")
 
-    def score(self, gram: AbstractGram, fit: Fit) -> Array:
+    def of_fit(self, gram: AbstractGram, fit: Fit) -> Array:
         loss, weights = fit.model.loss, fit.weights
         curvature = self.curvature(fit)
         definite = loss.is_convex and self.hinge_steepness is None

@@ -51,20 +51,20 @@ class LinearResponse(AbstractFitCriterion):
     "squared", "absolute", or a function of `(y, f)`. The loss must consist of linear and quadratic pieces.
     """
 
-    scoring: scores.Score = eqx.field(static=True)
+    score: scores.Score = eqx.field(static=True)
 
     def __init__(self, score: scores.Score = "error"):
         scores.by_name(score)
-        self.scoring = score
+        self.score = score
 
     def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         hint = "use `LeaveOneOut` or `CrossValidation` for other losses"
         require_loss(self, model, AbstractPiecewise, hint)
-        scores.check(self.scoring, model.loss)
+        scores.check(self.score, model.loss)
 
-    def score(self, gram: AbstractGram, fit: Fit) -> Array:
+    def of_fit(self, gram: AbstractGram, fit: Fit) -> Array:
         left_out = linear_response(gram, fit)
-        return mean(scores.by_name(self.scoring)(fit.y, left_out), fit.weights)
+        return mean(scores.by_name(self.score)(fit.y, left_out), fit.weights)
 
 
 def linear_response(gram: AbstractGram, fit: Fit) -> Float[Array, " n"]:
@@ -115,7 +115,7 @@ class Span(AbstractFitCriterion):
         hint = "use `LinearResponse`, its counterpart for other losses"
         require_loss(self, model, SquaredHinge, hint)
 
-    def score(self, gram: AbstractGram, fit: Fit) -> Array:
+    def of_fit(self, gram: AbstractGram, fit: Fit) -> Array:
         if not self.smoothed:
             # the margin of the example left out is 1 - alpha S^2
             return mean(scores.error(fit.y, linear_response(gram, fit)), fit.weights)

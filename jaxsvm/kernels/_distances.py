@@ -283,7 +283,7 @@ def _within(x: Float[Array, "n d"]) -> tuple[Float[Array, "n d"], Float[Array, "
 
 
 def _largest_coordinate(x: Float[Array, "n d"]) -> float:
-    """The largest scaled coordinate with which no squared distance overflows."""
+    """The largest scaled coordinate for which no squared distance overflows."""
     return (float(jnp.finfo(x.dtype).max) / (64 * x.shape[1])) ** 0.5
 
 

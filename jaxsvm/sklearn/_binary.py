@@ -252,7 +252,7 @@ def _free_machine(settings: Settings, model: KernelMachine, full: Examples) -> K
 def _leave_one_out(fitted: Fit):
     """Leave-one-out values, and Laplace's approximation of the log evidence if it is defined."""
     gram = fitted.gram()
-    evidence = None if fitted.model.offset else -_LAPLACE.score(gram, fitted)
+    evidence = None if fitted.model.offset else -_LAPLACE.of_fit(gram, fitted)
     return linear_response(gram, fitted), evidence
 
 

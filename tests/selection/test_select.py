@@ -375,9 +375,9 @@ class Counting(AbstractFitCriterion):
     def check(self, model, x, y):
         EVIDENCE.check(model, x, y)
 
-    def score(self, gram, fit):
+    def of_fit(self, gram, fit):
         self.traces.append(1)
-        return EVIDENCE.score(gram, fit)
+        return EVIDENCE.of_fit(gram, fit)
 
 
 def test_other_frozen_values_and_data_compile_nothing_new():
