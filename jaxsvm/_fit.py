@@ -41,9 +41,9 @@ class Stats(eqx.Module):
 
     `iterations` are Newton steps. `kkt_residual` is the largest violation of the optimality conditions, in
     units of the latent function. `duality_gap` is the primal minus the dual objective, relative to the
-    primal; NaN for a loss that is not convex. `objective` is the primal one, the minimum. `lost_variance` is
-    the share of the prior's variance that a low rank loses, zero for an exact fit, and negative if a
-    user-defined kernel is not positive semi-definite.
+    primal; NaN for a loss that is not convex. `objective` is the primal objective, at its minimum.
+    `lost_variance` is the share of the prior's variance that a low rank loses, zero for an exact fit, and
+    negative if a user-defined kernel is not positive semi-definite.
     """
 
     iterations: Int[Array, ""]
@@ -185,7 +185,7 @@ def fit(
       default 1e-10 in float64, 2e-6 in float32. Rounding errors of `K dual` are allowed for, as long as
       the duality gap is at most 1e-6 of the objective (1e-3 in float32) at this tolerance, and in
       proportion at another.
-    - `max_iterations`: of Newton steps.
+    - `max_iterations`: the largest number of Newton steps.
     - `throw`: whether to raise an error if the solver fails. With `throw=False`, check `result`; do so in
       batches, where the failure of one member should leave the others untouched.
 
@@ -279,10 +279,10 @@ def fit_gram(
 
 @jax.custom_jvp
 def _objective(problem, dual, offset, latent) -> Float[Array, ""]:
-    """The minimum `sum_i w_i L(y_i, f_i) + 1/2 f' K^-1 f`, given where it is.
+    """The minimum of `sum_i w_i L(y_i, f_i) + 1/2 f' K^-1 f`, given the solution.
 
-    It is stationary in the solution, so its derivative is that at a solution that stays (the envelope
-    theorem) and costs no system of equations.
+    At the solution the objective is stationary, so the solution can be held fixed when differentiating (the
+    envelope theorem), and no system of equations has to be solved.
     """
     return primal_objective(problem, dual, offset, latent)
 
@@ -355,7 +355,7 @@ def require_success(fitted: Fit[Machine]) -> Fit[Machine]:
     """Return the fit; raise `FitError` if its solver failed."""
 
     def details():
-        # a matrix of low rank is positive by its form, and may be too large to be written out
+        # a low-rank matrix is positive semi-definite by construction, and may be too large to form
         if int(fitted.result) == RESULTS.factorization_failed and fitted.expansion is None:
             return f" Here {covariance_defect(fitted.gram().dense())}."
         return (

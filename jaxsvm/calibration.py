@@ -130,7 +130,7 @@ def coverage(posterior: AbstractPosterior, x: Any, y: Any, levels: Any = None) -
 
     **Arguments:**
 
-    - `posterior`: of a regression, from `jaxsvm.laplace` or `jaxsvm.sample`.
+    - `posterior`: the posterior of a regression, from `jaxsvm.laplace` or `jaxsvm.sample`.
     - `x`, `y`: new points, one row each, and their targets. Do not use the training data.
     - `levels`: probabilities between zero and one; by default 0.05, 0.1, ..., 0.95.
 

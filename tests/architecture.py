@@ -180,9 +180,8 @@ def levels() -> list[list[str]]:
     return groups
 
 
-DRAWN = re.compile(
-    r"(?<=<!-- import graph -->\n```text\n).*?(?=\n```)", re.DOTALL
-)  # in CONTRIBUTING.md
+# in CONTRIBUTING.md
+DRAWN = re.compile(r"(?<=<!-- import graph -->\n```text\n).*?(?=\n```)", re.DOTALL)
 
 
 if __name__ == "__main__":

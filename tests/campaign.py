@@ -18,9 +18,9 @@ Two columns say why fits failed. `beyond` counts the failures where no point of 
 - float64: one random rounding error in each coefficient changes the relative gap of the returned point by
   more than the limit (the standard deviation of 20 draws).
 
-`matrix` counts the other failures where the kernel matrix cannot be told from one with another solution:
-the same two tests fail when each entry of the matrix has a rounding error of that precision. What is left
-(failed minus beyond minus matrix) is the solver's own fault.
+`matrix` counts the other failures where rounding errors of the kernel matrix change the solution: the same
+two tests fail when each entry of the matrix has a rounding error of that precision. The remaining failures
+(failed minus beyond minus matrix) are the solver's fault.
 """
 
 import argparse
@@ -436,7 +436,7 @@ def campaign(problems: int, dtype: str, seed: int, quick=False, report=lambda li
             verdicts[loss] += some
         if offset:
             report(_row(loss, verdicts[loss], dtype))
-            jax.clear_caches()  # a process can hold only so many programs, and no other loss needs these
+            jax.clear_caches()  # the number of programs is limited, and no other loss needs these
     return verdicts
 
 

@@ -45,7 +45,7 @@ def pytest_configure(config):
 
 
 def pytest_runtest_teardown():
-    """The tests compile functions of their own, which the library does not know of."""
+    """Tests compile functions that the library does not track."""
     make_room()
 
 

@@ -295,7 +295,7 @@ def odd_tables(random: Random, folder: Path) -> None:
         except Reached:
             x, y = found
             assert np.isfinite(x).all() and len(x) == len(y)
-            if y.dtype.kind == "U":  # each text is a class of its own
+            if y.dtype.kind == "U":  # each text is a separate class
                 cells = {row[-1].strip() for row in rows_of(folder / "data.csv") if row}
                 wanted = {cell for cell in cells if cell.lower() not in MISSING}
                 assert set(y) in (wanted, wanted - {"-"})

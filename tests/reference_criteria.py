@@ -101,7 +101,7 @@ def smoothed_span_estimate(gram, alpha, C, c1, c2, eta, offset, weights):
     penalty = np.array([eta / alpha[i] for i in support])
     total = 0.0
     for i in range(len(alpha)):
-        squared_span = 0.0  # of no interest where alpha is zero
+        squared_span = 0.0  # not used where alpha is zero
         if i in support:
             squared_span = span(matrix, support.index(i), penalty, offset)
         z = alpha[i] * squared_span - 1

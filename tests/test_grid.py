@@ -48,7 +48,7 @@ def test_a_criterion_takes_its_loss(name):
     criterion.check(jsvm.KernelMachine(kernels.RBF(), loss), x, y)
 
 
-def test_a_wrong_gradient_is_seen():
+def test_a_wrong_gradient_is_detected():
     grid.check_gradient(lambda v: v[0] ** 2 + 3 * v[1], np.array([1.0, 2.0]), twice=True)
 
     def stopped(v):

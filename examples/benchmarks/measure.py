@@ -30,7 +30,7 @@ def best_time(function: Callable[[], Any], repeats: int) -> float:
 
 
 def growth(sizes: ArrayLike, costs: ArrayLike) -> float:
-    """The exponent with which a cost grows: the slope of its logarithm in that of the size."""
+    """The exponent p of a cost that grows like `size^p`: the slope of log cost against log size."""
     return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])
 
 

@@ -10,7 +10,7 @@
   stops at its tolerance of 1e-4. Below one we are faster. Both errors on test data are printed.
 - criteria: value and gradient with respect to all lengthscales, divided by one evaluation of the features
   and their Gram matrix `V'V` by NumPy.
-- growth: the exponent with which the time of a fit grows with the number of examples, and the memory.
+- growth: the exponent p of the time of a fit, which grows like `n^p`, and the memory.
 """
 
 import argparse

@@ -120,9 +120,8 @@ def run_exact(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
         whole, left_out = train(method, x, y)
         exact = np.zeros(len(y))
         for i in range(len(y)):
-            weights = np.where(
-                np.arange(len(y)) == i, 0.0, 1.0
-            )  # predicted, but not used for training
+            # example i is predicted, but not used for training
+            weights = np.where(np.arange(len(y)) == i, 0.0, 1.0)
             if method == "SVM":
                 exact[i] = jsvm.fit(whole.model, x, y, weights=weights).latent[i]
             else:

@@ -21,7 +21,7 @@ class AbstractBasis(eqx.Module):
     ) -> tuple[Float[Array, "k p"], Float[Array, " k"]]:
         """Rows `phi(x)`, and the variance of the residual.
 
-        **Arguments:** `kernel`, of the model; `x`, a matrix with one row for each point.
+        **Arguments:** `kernel`, that of the model; `x`, a matrix with one row for each point.
 
         **Returns:** a matrix with one row for each point, and a vector.
         """
@@ -32,7 +32,7 @@ class AbstractBasis(eqx.Module):
     ) -> tuple[Float[Array, "k p"], Float[Array, "k k"]]:
         """Rows `phi(x)`, and the covariance of the residual between the points.
 
-        **Arguments:** `kernel`, of the model; `x`, a matrix with one row for each point.
+        **Arguments:** `kernel`, that of the model; `x`, a matrix with one row for each point.
 
         **Returns:** a matrix with one row for each point, and a symmetric matrix.
         """

@@ -36,7 +36,7 @@ class RandomFourier(AbstractApproximation):
     **Arguments:**
 
     - `features`: the number p of white coordinates, two for each wave.
-    - `seed`: of the random waves, where no random key is passed.
+    - `seed`: for the random waves if no random key is passed.
 
     **Example:**
 

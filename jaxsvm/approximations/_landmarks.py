@@ -11,11 +11,11 @@ from jaxtyping import Array, Float, Int
 from .._machine import KernelMachine
 from ..hyperparameters import unfreeze
 from ..runtime import count_row_shards, gather_rows, jit
-from ._pivoting import BLOCK, add_pivots, no_pivots, with_places
+from ._pivoting import BLOCK, add_pivots, no_pivots, with_capacity
 
 Choice = Literal["random", "kmeans++", "pivoted", "randomly pivoted"]
 _SAMPLE = 16_384  # candidates for landmarks among examples that are divided among devices
-_FIRST_PLACES = 8 * BLOCK  # for pivots; their number is doubled each time it is reached
+_FIRST_CAPACITY = 8 * BLOCK  # for pivots; doubled each time it is full
 
 
 def choose_landmarks(
@@ -91,23 +91,23 @@ def landmarks_to_tolerance(
         sample = jnp.asarray(gather_rows(x, candidates))
         few, lost = landmarks_to_tolerance(model, sample, tolerance, max_count, key)
         return jnp.asarray(candidates)[few], lost
-    kernel, most = unfreeze(model).kernel, min(max_count, x.shape[0])
-    places = min(_FIRST_PLACES, most)
-    pivots, target = _no_pivots(kernel, x, places, key), 0
+    kernel, limit = unfreeze(model).kernel, min(max_count, x.shape[0])
+    capacity = min(_FIRST_CAPACITY, limit)
+    pivots, target = _no_pivots(kernel, x, capacity, key), 0
     while True:
-        target = min(target + BLOCK, most)
-        if target > places:
-            places = min(2 * places, most)
-            pivots = with_places(pivots, places)
+        target = min(target + BLOCK, limit)
+        if target > capacity:
+            capacity = min(2 * capacity, limit)
+            pivots = with_capacity(pivots, capacity)
         pivots, lost = _add_pivots(kernel, x, pivots, jnp.asarray(target))
         number, share = int(pivots.number), float(lost)
-        if share <= tolerance or number < target or number == most:
+        if share <= tolerance or number < target or number == limit:
             return jnp.sort(pivots.indices[:number]), share
 
 
 @partial(jit, static_argnums=2)
-def _no_pivots(kernel, x, places, key):
-    return no_pivots(kernel, x, places, key)
+def _no_pivots(kernel, x, capacity, key):
+    return no_pivots(kernel, x, capacity, key)
 
 
 @partial(jit, donate_argnums=2)

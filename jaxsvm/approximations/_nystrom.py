@@ -38,10 +38,12 @@ class Nystrom(AbstractApproximation):
       the rank needs, or all examples if there are fewer.
     - `choice`: how to choose landmarks, `"random"` (the default), `"kmeans++"`, `"pivoted"` or
       `"randomly pivoted"` (see `approximations.choose_landmarks`).
-    - `seed`: of the random choice of landmarks, where no random key is passed.
-    - `tolerance`: of `rank="auto"`, from 0 to below 1. In float32 about 0.001 is lost at any rank, because
-      white coordinates leave out what is smaller than rounding errors.
-    - `max_rank`: of `rank="auto"`. If it is reached before the tolerance, an `ApproximationWarning` says so.
+    - `seed`: for the random choice of landmarks if no random key is passed.
+    - `tolerance`: for `rank="auto"`, the share of variance that may be lost, from 0 to below 1. In float32
+      about 0.001 is lost at any rank, because white coordinates leave out anything smaller than rounding
+      errors.
+    - `max_rank`: for `rank="auto"`, the largest rank. If it is reached before the tolerance, an
+      `ApproximationWarning` says so.
 
     **Example:**
 

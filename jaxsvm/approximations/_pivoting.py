@@ -15,40 +15,40 @@ from ..kernels import AbstractKernel
 from ..linalg import solve_triangular
 
 BLOCK = 32  # the largest number of pivots that a round adds
-_PROPOSALS = 3 * BLOCK  # of a round: so that it adds a full block, unless most of them are rejected
+_PROPOSALS = 3 * BLOCK  # in a round: enough to add a full block, unless most are rejected
 
 
 class Pivots(NamedTuple):
-    """A partial Cholesky factorization `K ~ F F'`, with places for more pivots.
+    """A partial Cholesky factorization `K ~ F F'`, with room for more pivots.
 
-    `indices` are those of the pivots, then n, the number of examples, in each free place; `number` is the
-    number of pivots. `residual` is the diagonal of `K - F F'`, zero where it is a rounding error. `factor`
-    is F, with `BLOCK` more columns than there are places; its columns from `number` on are zero. `key` is a
-    random key for the next pivots.
+    `indices` holds the indices of the pivots, followed by n, the number of examples, in each unused entry;
+    `number` is the number of pivots, `capacity` the largest number that fits. `residual` is the diagonal of
+    `K - F F'`, zero where it is a rounding error. `factor` is F, with `capacity + BLOCK` columns; those from
+    `number` on are zero. `key` is a random key for the next pivots.
     """
 
-    indices: Int[Array, " places"]
+    indices: Int[Array, " capacity"]
     number: Int[Array, ""]
     residual: Float[Array, " n"]
     factor: Float[Array, "n columns"]
     key: Any
 
 
-def no_pivots(kernel: AbstractKernel, x: Float[Array, "n d"], places: int, key: Any) -> Pivots:
-    """The factorization before the first pivot; `places` is the number of pivots it can hold."""
+def no_pivots(kernel: AbstractKernel, x: Float[Array, "n d"], capacity: int, key: Any) -> Pivots:
+    """The factorization before the first pivot; `capacity` is the number of pivots it can hold."""
     examples = x.shape[0]
     return Pivots(
-        indices=jnp.full(places, examples, int),
+        indices=jnp.full(capacity, examples, int),
         number=jnp.zeros((), int),
         residual=kernel.diagonal(x).astype(x.dtype),
-        factor=jnp.zeros((examples, places + BLOCK), x.dtype),
+        factor=jnp.zeros((examples, capacity + BLOCK), x.dtype),
         key=key,
     )
 
 
-def with_places(pivots: Pivots, places: int) -> Pivots:
-    """The same factorization with places for more pivots."""
-    more = places - pivots.indices.shape[0]
+def with_capacity(pivots: Pivots, capacity: int) -> Pivots:
+    """The same factorization with room for more pivots."""
+    more = capacity - pivots.indices.shape[0]
     indices = jnp.pad(pivots.indices, (0, more), constant_values=pivots.residual.shape[0])
     return pivots._replace(indices=indices, factor=jnp.pad(pivots.factor, ((0, 0), (0, more))))
 
@@ -60,9 +60,9 @@ def add_pivots(
 
     Each pivot is drawn with a probability proportional to the residual that the previous ones leave. A round
     draws many proposals from the same residual and goes through them in order. It accepts a proposal with the
-    probability `residual now / residual at the beginning of the round`, which is zero for a second copy of
-    a pivot. So accepted pivots have the distribution of pivots drawn one by one, and all work on n rows is
-    done by matrix products, in O(n places) time and memory for each pivot and for all of them.
+    probability `residual now / residual at the beginning of the round`, which is zero for a second copy of a
+    pivot. So accepted pivots have the distribution of pivots drawn one by one, and all work on n rows is done
+    by matrix products, in O(n capacity) time and memory for each pivot and for all of them.
     """
     # errors of the residual: at most about one unit in the last place of the variance for each column
     columns, unit = pivots.indices.shape[0], jnp.finfo(x.dtype).eps
@@ -80,18 +80,18 @@ def add_pivots(
 
 
 def _add_block(kernel, x, pivots: Pivots, rounding, wanted, key) -> Pivots:
-    examples, places = x.shape[0], pivots.indices.shape[0]
-    chosen, number, corner = _draw(kernel, x, pivots, rounding, wanted, key)
-    new = _covariances(kernel, x, jnp.arange(examples), chosen)
-    new = new - pivots.factor @ pivots.factor[chosen].T
+    examples, capacity = x.shape[0], pivots.indices.shape[0]
+    drawn, number, corner = _draw(kernel, x, pivots, rounding, wanted, key)
+    new = _covariances(kernel, x, jnp.arange(examples), drawn)
+    new = new - pivots.factor @ pivots.factor[drawn].T
     is_pivot = jnp.arange(BLOCK) < number
     inverse = solve_triangular(corner, jnp.eye(BLOCK, dtype=corner.dtype))
     new = new @ jnp.where(is_pivot[None, :], inverse.T, 0.0)
-    added = jnp.where(is_pivot, chosen, examples)
+    added = jnp.where(is_pivot, drawn, examples)
     residual = pivots.residual - jnp.sum(new**2, axis=1)
     residual = jnp.where(residual > rounding, residual, 0.0).at[added].set(0.0, mode="drop")
     indices = jnp.pad(pivots.indices, (0, BLOCK))
-    indices = jax.lax.dynamic_update_slice(indices, added, (pivots.number,))[:places]
+    indices = jax.lax.dynamic_update_slice(indices, added, (pivots.number,))[:capacity]
     factor = jax.lax.dynamic_update_slice(pivots.factor, new, (0, pivots.number))
     return Pivots(indices, pivots.number + number, residual, factor, pivots.key)
 
@@ -114,13 +114,14 @@ def _draw(kernel, x, pivots: Pivots, rounding, wanted, key):
         accepted, count, factor = state
         left = before[number] - jnp.sum(factor[number] ** 2)
         passes = (levels[number] * before[number] < left) & (left > least[number])
-        # the first always passes, as none of its residual is used; rounding errors must not end all progress
+        # the first proposal always passes, since no earlier one has reduced its residual; so rounding errors
+        # cannot stop all progress
         passes = (passes | (number == 0)) & (count < wanted)
         column = matrix[:, number] - factor @ factor[number]
         column = column / jnp.sqrt(jnp.maximum(left, least[number]))
-        place = jnp.where(passes, count, BLOCK)  # beyond the end: nothing is set
-        accepted = accepted.at[place].set(number, mode="drop")
-        factor = factor.at[:, place].set(column, mode="drop")
+        column_number = jnp.where(passes, count, BLOCK)  # beyond the end, where nothing is stored
+        accepted = accepted.at[column_number].set(number, mode="drop")
+        factor = factor.at[:, column_number].set(column, mode="drop")
         return accepted, count + passes, factor
 
     nothing = jnp.zeros((_PROPOSALS, BLOCK), matrix.dtype)

@@ -21,9 +21,9 @@ LOST_VARIANCE = 0.01  # the largest share that is not reported
 class Corrected(AbstractApproximation):
     """A low rank plus a diagonal that makes the prior variance of every example exact.
 
-    `K ~ V V' + diag(k(x_i, x_i) - |V_i|^2)`: what the low rank loses counts as a part of each latent value
-    that is independent of all others. A fit then has more free examples, so it takes longer. Sampling and
-    the sampled evidence do not use the correction.
+    `K ~ V V' + diag(k(x_i, x_i) - |V_i|^2)`: the variance that the low rank loses becomes a part of each
+    latent value that is independent of all others. A fit then has more free examples, so it takes longer.
+    Sampling and the sampled evidence do not use the correction.
 
     **Arguments:** `approximation`, such as `jaxsvm.Nystrom(rank=100)`.
     """

@@ -25,11 +25,11 @@ class JaakkolaHaussler(AbstractFitCriterion):
     **Arguments:** `score`, "error", "hinge", "smooth" or a function of `(y, f)` that falls with `y f`.
     """
 
-    scoring: scores.Score = eqx.field(static=True)
+    score: scores.Score = eqx.field(static=True)
 
     def __init__(self, score: scores.Score = "error"):
         scores.by_name(score)
-        self.scoring = score
+        self.score = score
 
     def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         require_loss(self, model, (Hinge, SquaredHinge), _HINT)
@@ -39,9 +39,9 @@ class JaakkolaHaussler(AbstractFitCriterion):
                 "`Constant` kernel, or use `LinearResponse`"
             )
 
-    def score(self, gram: AbstractGram, fit: Fit) -> Array:
+    def of_fit(self, gram: AbstractGram, fit: Fit) -> Array:
         lowest = fit.latent - fit.dual * gram.diagonal()  # the worst case
-        return mean(scores.by_name(self.scoring)(fit.y, lowest), fit.weights)
+        return mean(scores.by_name(self.score)(fit.y, lowest), fit.weights)
 
 
 class SupportVectorCount(AbstractFitCriterion):
@@ -56,7 +56,7 @@ class SupportVectorCount(AbstractFitCriterion):
     def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         require_loss(self, model, (Hinge, SquaredHinge), _HINT)
 
-    def score(self, gram: AbstractGram, fit: Fit) -> Array:
+    def of_fit(self, gram: AbstractGram, fit: Fit) -> Array:
         support = fit.support.astype(gram.dtype)
         return mean(scores.error(fit.y, fit.latent) + support, fit.weights)
 
@@ -76,7 +76,7 @@ class GACV(AbstractFitCriterion):
         hint = "use `Span` for the squared hinge, `LinearResponse` or `CrossValidation` for other losses"
         require_loss(self, model, Hinge, hint)
 
-    def score(self, gram: AbstractGram, fit: Fit) -> Array:
+    def of_fit(self, gram: AbstractGram, fit: Fit) -> Array:
         # for z > 1 alpha = 0 replaces g = 0: rounding may put marginal support vectors above z = 1
         factor = jnp.where(fit.y * fit.latent < -1, 2.0, 1.0)
         bias = jnp.abs(fit.dual) * gram.diagonal() * factor

@@ -47,7 +47,7 @@ class Data(NamedTuple):
     def gram(self, kernel: AbstractKernel) -> AbstractGram:
         """The kernel matrix of the examples.
 
-        **Arguments:** `kernel`, of a model without frozen parameters.
+        **Arguments:** `kernel`, that of a model without frozen parameters.
 
         **Returns:** the matrix, through the operations of `jaxsvm.gram.AbstractGram`.
         """
@@ -75,7 +75,7 @@ class Traits(NamedTuple):
 
     `has_value` is false if only gradients are known; `is_random` is true if the objective needs a key.
     `steps_at_once` is the number of steps between two checks by the host, `attempts` how often a failed
-    observation is repeated with a new memory, `most_failures` the number of successive failures that a
+    observation is repeated with a new memory, `max_failures` the number of successive failures that a
     search tolerates, `default_steps` the default limit on steps, and `warning` the category of warnings
     about its problems.
     """
@@ -84,7 +84,7 @@ class Traits(NamedTuple):
     is_random: bool = False
     steps_at_once: int = 10
     attempts: int = 0
-    most_failures: int = 12  # L-BFGS goes back from each of them
+    max_failures: int = 12  # after each of them L-BFGS tries a shorter step
     default_steps: int = 200
     warning: type[Warning] = UserWarning
 
@@ -130,8 +130,8 @@ class AbstractObjective(eqx.Module):
     def observe(self, model: KernelMachine, data: Data, memory: Any, key: Any) -> Observation:
         """The value of the objective at a model, with its gradient.
 
-        **Arguments:** `model`, whose leaves are the free hyperparameters; `data`;
-        `memory`, of the previous observation; `key`, a PRNG key.
+        **Arguments:** `model`, whose leaves are the free hyperparameters; `data`; `memory`, returned with the
+        previous observation; `key`, a PRNG key.
 
         **Returns:** an `Observation`.
         """
@@ -174,13 +174,13 @@ class AbstractCriterion(AbstractObjective):
 
     @abc.abstractmethod
     def evaluate(self, model: KernelMachine, data: Data, memory: Any = None) -> Evaluation:
-        """The criterion of arrays that have been checked.
+        """The criterion for data that have been checked.
 
         **Arguments:**
 
         - `model`: the kernel machine, without frozen parameters.
         - `data`: the examples; `data.gram(model.kernel)` is their kernel matrix.
-        - `memory`: of an earlier evaluation nearby, as a warm start, or None.
+        - `memory`: returned by an earlier evaluation nearby, as a warm start, or None.
 
         **Returns:** an `Evaluation`: the value, a result code, and the memory for the next one.
         """
@@ -279,10 +279,10 @@ def is_usable(result: Int[Array, "..."]) -> Array:
 
 
 class AbstractFitCriterion(AbstractCriterion):
-    """A criterion that is a function of one fit and its Gram matrix, `score(gram, fit)`."""
+    """A criterion that is a function of one fit and its Gram matrix, `of_fit(gram, fit)`."""
 
     @abc.abstractmethod
-    def score(self, gram: AbstractGram, fit: Fit) -> Float[Array, ""]:
+    def of_fit(self, gram: AbstractGram, fit: Fit) -> Float[Array, ""]:
         """The criterion of a fit and its Gram matrix.
 
         **Arguments:** `gram`, the kernel matrix of the examples, through the operations of
@@ -294,7 +294,7 @@ class AbstractFitCriterion(AbstractCriterion):
     def evaluate(self, model: KernelMachine, data: Data, memory: Any = None) -> Evaluation:
         gram = data.gram(model.kernel)
         fitted = fit_gram(model, gram, data.x, data.y, data.weights, memory)
-        return evaluation(self.score(gram, fitted), fitted.result, memory_of(fitted))
+        return evaluation(self.of_fit(gram, fitted), fitted.result, memory_of(fitted))
 
 
 def memory_of(fitted: Fit) -> Start:

@@ -30,16 +30,16 @@ class LaplaceEvidence(AbstractFitCriterion):
       `s(z) = (1 - z) / (1 + exp(-c (1 - z)))`, below eq. 16; for comparison.
     - soft insensitive and Huber: `1 / compliance` on the quadratic pieces, [CKO04, eq. 37], with the
       gradients of eqs. 38-41. It jumps where the set of examples on these pieces changes. As beta tends to
-      zero the fit tends to that of the epsilon-insensitive loss, but this approximation grows without
-      bound, since ever narrower pieces represent the posterior ever less. Compare only models with the
-      same beta.
+      zero the fit tends to that of the epsilon-insensitive loss, but this approximation grows without bound,
+      since the narrower the pieces are, the less of the posterior they represent. Compare only models with
+      the same beta.
     - smooth losses: their second derivative. For `Quadratic` this is the exact marginal likelihood of
       Gaussian process regression.
 
     The unit is nats for the whole data set, not per example. An example of weight w counts w times, except
     that its kink or its support vector counts once.
 
-    **Arguments:** `smoothing`, of the squared hinge, zero or positive; `hinge_steepness`, the steepness c of
+    **Arguments:** `smoothing`, for the squared hinge, zero or positive; `hinge_steepness`, the steepness c of
     Kwok's smooth hinge, or None for eq. 15.
     """
 
@@ -70,7 +70,7 @@ class LaplaceEvidence(AbstractFitCriterion):
         if self.hinge_steepness is not None:
             require_loss(self, model, Hinge, "leave out `hinge_steepness=`")
 
-    def score(self, gram: AbstractGram, fit: Fit) -> Array:
+    def of_fit(self, gram: AbstractGram, fit: Fit) -> Array:
         loss, weights = fit.model.loss, fit.weights
         curvature = self.curvature(fit)
         definite = loss.is_convex and self.hinge_steepness is None

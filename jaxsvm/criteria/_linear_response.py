@@ -51,20 +51,20 @@ class LinearResponse(AbstractFitCriterion):
     "squared", "absolute", or a function of `(y, f)`. The loss must consist of linear and quadratic pieces.
     """
 
-    scoring: scores.Score = eqx.field(static=True)
+    score: scores.Score = eqx.field(static=True)
 
     def __init__(self, score: scores.Score = "error"):
         scores.by_name(score)
-        self.scoring = score
+        self.score = score
 
     def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         hint = "use `LeaveOneOut` or `CrossValidation` for other losses"
         require_loss(self, model, AbstractPiecewise, hint)
-        scores.check(self.scoring, model.loss)
+        scores.check(self.score, model.loss)
 
-    def score(self, gram: AbstractGram, fit: Fit) -> Array:
+    def of_fit(self, gram: AbstractGram, fit: Fit) -> Array:
         left_out = linear_response(gram, fit)
-        return mean(scores.by_name(self.scoring)(fit.y, left_out), fit.weights)
+        return mean(scores.by_name(self.score)(fit.y, left_out), fit.weights)
 
 
 def linear_response(gram: AbstractGram, fit: Fit) -> Float[Array, " n"]:
@@ -115,7 +115,7 @@ class Span(AbstractFitCriterion):
         hint = "use `LinearResponse`, its counterpart for other losses"
         require_loss(self, model, SquaredHinge, hint)
 
-    def score(self, gram: AbstractGram, fit: Fit) -> Array:
+    def of_fit(self, gram: AbstractGram, fit: Fit) -> Array:
         if not self.smoothed:
             # the margin of the example left out is 1 - alpha S^2
             return mean(scores.error(fit.y, linear_response(gram, fit)), fit.weights)
@@ -141,10 +141,10 @@ def _smooth_span(gram: AbstractGram, fit: Fit, eta: float) -> Float[Array, " n"]
 class PRESS(AbstractCriterion):
     """The predicted residual sum of squares, `1/2 sum_i (y_i - f_i^(-i))^2`, exact and in closed form.
 
-    With `M = K + 1/C`, `P = M^-1 - M^-1 1 1' M^-1 / (1' M^-1 1)` (without the second term if the machine
-    has no free offset) and `dual = P y`, leaving out example i gives the residual `dual_i / P_ii`.
-    [CT07, eqs. 7-12]. It is differentiable everywhere. Its derivatives, in the paper's sec. 1.3.1 one by one,
-    follow for all hyperparameters from one matrix product, since `dP = -P dM P` (eq. 13): see
+    With `M = K + 1/C`, `P = M^-1 - M^-1 1 1' M^-1 / (1' M^-1 1)` (without the second term if the machine has
+    no free offset) and `dual = P y`, leaving out example i gives the residual `dual_i / P_ii`.
+    [CT07, eqs. 7-12]. It is differentiable everywhere. Sec. 1.3.1 of the paper takes its derivatives one by
+    one; here those for all hyperparameters follow from one matrix product, since `dP = -P dM P` (eq. 13): see
     `solve_and_inverse_diagonal` in `jaxsvm/linalg/_inverse.py`.
 
     **Arguments:** none. The loss must be `LeastSquares` or `Quadratic`.
@@ -158,7 +158,7 @@ class PRESS(AbstractCriterion):
         gram, y, weights = data.gram(model.kernel), data.y, data.weights
         residuals = press_residuals(gram, y, weights, model)
         value = jnp.sum(weights * residuals**2) / 2
-        # a product checks all entries without an n x n array of booleans
+        # a product with K shows any entry that is not finite, without an n x n array of booleans
         finite = jnp.all(jnp.isfinite(jax.lax.stop_gradient(gram) @ jnp.ones_like(y)))
         result = jnp.where(finite, RESULTS.successful, RESULTS.nonfinite)
         return evaluation(value, result, None)
@@ -167,10 +167,11 @@ class PRESS(AbstractCriterion):
 def press_residuals(gram: AbstractGram, y, weights, model) -> Float[Array, " n"]:
     """`y_i - f_i^(-i)` of each example; zero for examples of weight zero."""
     compliance = weighted_compliance(model.loss, weights, gram.dtype)
-    # the largest compliance with a finite square removes an example without a mask of the matrix
+    # an example with the largest compliance whose square is finite is as good as removed, so the matrix needs
+    # no mask
     largest = jnp.finfo(gram.dtype).max ** 0.5
     diagonal = jnp.where(weights > 0, compliance, largest)
     dual, pivots = gram.solve_and_inverse_diagonal(diagonal, y, model.offset)
-    # the pivot of a removed example is so small that its square, which a gradient divides by, is zero
+    # the square of a removed example's pivot is zero, and a gradient would divide by it
     pivots = jnp.where(weights > 0, pivots, 1.0)
     return jnp.where(weights > 0, dual / pivots, 0.0)

@@ -36,7 +36,8 @@ class RadiusMargin(AbstractCriterion):
 
     **Arguments:** `ball`: "exact" for the smallest ball, `R^2 = max_b sum_i b_i K_ii - b' K b` over `b >= 0`
     with sum one; or "bound" for `max_i K_ii`, a ball around the origin, which for a stationary kernel is a
-    constant, increased by any `Constant` kernel. `max_iterations`, of the search for the smallest ball.
+    constant, increased by any `Constant` kernel. `max_iterations`, the limit of the search for the smallest
+    ball.
     """
 
     ball: str = eqx.field(static=True)
@@ -125,7 +126,7 @@ class _Centered(NamedTuple):
     rounding: Float[Array, ""]  # of the entries of the matrix
 
     def gradient(self, share):
-        """The slope of the objective in each share."""
+        """The derivative of the objective with respect to each share."""
         return self.heights - 2 * (self.matrix @ share)
 
 

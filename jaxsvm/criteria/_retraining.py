@@ -38,7 +38,7 @@ class CrossValidation(AbstractCriterion):
     """
 
     folds: int = eqx.field(static=True)
-    scoring: scores.Score = eqx.field(static=True)
+    score: scores.Score = eqx.field(static=True)
     key: Any
     assignment: Int[Array, " n"] | None
 
@@ -68,12 +68,12 @@ class CrossValidation(AbstractCriterion):
                 raise ValueError("`assignment` must name at least two folds, but has one")
         check_count("folds", folds, 2)
         self.folds = int(folds)
-        self.scoring = score
+        self.score = score
         self.key = key
         self.assignment = assignment
 
     def check(self, model: KernelMachine, x: Array, y: Array) -> None:
-        scores.check(self.scoring, model.loss)
+        scores.check(self.score, model.loss)
         examples = x.shape[0]
         if self.assignment is not None and self.assignment.shape[0] != examples:
             raise ValueError(
@@ -103,7 +103,7 @@ class CrossValidation(AbstractCriterion):
         )
         latents, results, memory = retrain(model, gram, x, y, training, memory, None)
         held_out = jnp.take_along_axis(latents, fold[None, :], axis=0)[0]
-        value = mean(scores.by_name(self.scoring)(y, held_out), weights)
+        value = mean(scores.by_name(self.score)(y, held_out), weights)
         return evaluation(value, worst(results), memory)
 
     def _fold(self, y, weights, stratified: bool, shards: int) -> Int[Array, " n"]:
@@ -137,17 +137,17 @@ class LeaveOneOut(AbstractCriterion):
     and is faster on accelerators.
     """
 
-    scoring: scores.Score = eqx.field(static=True)
+    score: scores.Score = eqx.field(static=True)
     batch_size: int = eqx.field(static=True)
 
     def __init__(self, score: scores.Score = "error", batch_size: int = 1):
         scores.by_name(score)
         check_count("batch_size", batch_size)
-        self.scoring = score
+        self.score = score
         self.batch_size = int(batch_size)
 
     def check(self, model: KernelMachine, x: Array, y: Array) -> None:
-        scores.check(self.scoring, model.loss)
+        scores.check(self.score, model.loss)
         if x.shape[0] < 2:
             raise ValueError("leave-one-out needs at least two examples")
         if model.offset and model.loss.is_classifier and not is_traced(y):
@@ -169,7 +169,7 @@ class LeaveOneOut(AbstractCriterion):
             jnp.where(kept, memory.dual[None, :], 0.0), jnp.broadcast_to(memory.offset, y.shape)
         )
         latents, results, _ = retrain(model, gram, x, y, training, starts, self.batch_size)
-        value = mean(scores.by_name(self.scoring)(y, jnp.diag(latents)), weights)
+        value = mean(scores.by_name(self.score)(y, jnp.diag(latents)), weights)
         return evaluation(value, worst(jnp.append(results, fitted.result)), memory)
 
 

@@ -69,7 +69,7 @@ def log_normal(
 ) -> Float[Array, ""]:
     """Minus the log density of independent log-normal values, in natural units, up to a constant.
 
-    **Arguments:** `values`, positive; `median`; `deviation`, of the logarithm.
+    **Arguments:** `values`, positive; `median`; `deviation`, the standard deviation of the logarithm.
 
     **Returns:** a number.
     """

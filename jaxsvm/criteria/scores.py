@@ -37,7 +37,7 @@ def smooth_error(
 ) -> Float[Array, " n"]:
     """`1 / (1 + exp(steepness y f))`, a smooth version of the error.
 
-    **Arguments:** `y`, labels or targets; `f`, predictions; `steepness`, of the step.
+    **Arguments:** `y`, labels or targets; `f`, predictions; `steepness`, how steep the step is.
 
     **Returns:** one score for each.
     """

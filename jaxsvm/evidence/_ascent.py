@@ -76,7 +76,7 @@ def median_model(models: list[KernelMachine]) -> KernelMachine:
     [GS05, sec. IV.B]: hyperparameters are tuned on several partitions of the data, and the median of each
     is used for all of them.
 
-    **Arguments:** `models`, of the same structure.
+    **Arguments:** `models`, all of the same structure.
 
     **Returns:** a model.
     """

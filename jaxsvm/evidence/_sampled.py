@@ -48,7 +48,7 @@ from ._gradient import (
 from ._tempered import TemperedSMC, temper
 from ._thermodynamic import InfiniteLossError, Thermodynamic, integrate
 
-_AGE = 40.0  # draws that have adapted the step size of the previous step, in effect
+_AGE = 40.0  # the step size carried over counts as adapted over this many draws
 _LEAST_ACCEPTANCE = 0.02
 _MANY_EXAMPLES = 1000
 _RANK = 20  # of the default approximation
@@ -73,11 +73,12 @@ class Sampled(AbstractObjective):
 
     **Arguments:**
 
-    - `approximation`: of the kernel matrix, `jaxsvm.Exact()`, `jaxsvm.Nystrom(...)` or
+    - `approximation`: how to represent the kernel matrix, `jaxsvm.Exact()`, `jaxsvm.Nystrom(...)` or
       `jaxsvm.RandomFourier(...)`. By default Nystrom's method of rank 20, as in the paper, or of full rank
       with fewer examples.
-    - `route`: of the gradient, as for `jaxsvm.evidence_gradient`; by default `"kernel"` for fewer than 1,000
-      examples on one device, and `"fisher"`, whose time does not grow like their square, otherwise.
+    - `route`: how to compute the gradient, as for `jaxsvm.evidence_gradient`; by default `"kernel"` for fewer
+      than 1,000 examples on one device, and `"fisher"`, whose time does not grow like their square,
+      otherwise.
     - `method`: `jaxsvm.sampling.HMC(...)` or `NUTS(...)`.
     - `chains`: the number of chains, at least two.
     - `warmup`, `draws`: the numbers of draws of each chain at each step, before and after it has adapted.
@@ -117,7 +118,7 @@ class Sampled(AbstractObjective):
             is_random=True,
             steps_at_once=1,
             attempts=3,
-            most_failures=0,
+            max_failures=0,
             default_steps=60,
             warning=SamplingWarning,
         )

@@ -29,9 +29,9 @@ from ..sampling import (
 from ..validation import check_number
 from ._estimate import LogEvidence, Path, as_log_evidence, check_counts
 
-_PIECES = 8  # of the ladder, between which the progress bar advances
-# Halving all steps divides the error of the rule by 16 or more if the integrand is smooth on their scale;
-# we count on a factor of 4 only.
+_PIECES = 8  # parts of the ladder; the progress bar advances after each
+# Halving all steps divides the error of the rule by 16 or more if the integrand is smooth on their scale; we
+# assume a factor of only 4.
 _GAIN_OF_HALVING = 4
 _WORST_RHAT = 1.1  # about ten effective draws of a chain
 _DRIFT = 4.0  # standard errors

@@ -133,8 +133,8 @@ def cavity_variances(
     tends to zero, S loses its digits unless it is computed from the variance with that Gaussian. (In eq.
     8.41, S is multiplied by an alpha that vanishes too.)
 
-    **Arguments:** `gram`, the kernel matrix; `precision`, of each Gaussian; `definite`, whether no precision
-    is negative; `marginal`, the variances with all Gaussians, if known.
+    **Arguments:** `gram`, the kernel matrix; `precision`, that of each Gaussian; `definite`, whether no
+    precision is negative; `marginal`, the variances with all Gaussians, if known.
 
     **Returns:** one variance for each example, differentiable.
     """

@@ -38,8 +38,8 @@ class Laplace(AbstractFitCriterion):
     def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         check_laplace(model)
 
-    def score(self, gram: AbstractGram, fit: Fit) -> Array:
-        return _EVIDENCE.score(gram, fit)
+    def of_fit(self, gram: AbstractGram, fit: Fit) -> Array:
+        return _EVIDENCE.of_fit(gram, fit)
 
 
 def laplace(
@@ -121,5 +121,5 @@ def _quality(fit: Fit) -> _Quality:
     gram = fit.gram()
     curvature, definite = _EVIDENCE.curvature(fit), fit.model.loss.is_convex
     _, variance = gram.posterior_marginals(jnp.zeros_like(fit.y), curvature, definite)
-    score, result, _ = evaluation(_EVIDENCE.score(gram, fit), fit.result, None)
+    score, result, _ = evaluation(_EVIDENCE.of_fit(gram, fit), fit.result, None)
     return _Quality(-score, leave_out_of_fit(gram, fit, variance), result)

@@ -1,4 +1,4 @@
-"""The kernel matrix of the examples, and all that solvers and criteria ask of it."""
+"""The kernel matrix of the examples, and the operations that solvers and criteria use."""
 
 from ._dense import DenseGram as DenseGram
 from ._dense import exact_gram as exact_gram

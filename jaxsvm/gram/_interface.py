@@ -175,7 +175,7 @@ class AbstractGram(eqx.Module):
 
     @abc.abstractmethod
     def response(self, precision: Float[Array, " n"], definite: bool = True) -> Float[Array, "k k"]:
-        """What measurements of these precisions say about new points, in the coordinates of their features.
+        """The matrix by which measurements of these precisions reduce the covariance of new points.
 
         The posterior of `posterior_marginals` at points with features F has their prior covariance minus
         `F response F'`. If the features are covariances, the response is `(K + diag(precision)^-1)^-1`.

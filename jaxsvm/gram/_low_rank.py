@@ -15,7 +15,7 @@ from ._interface import AbstractGram
 class LowRankGram(AbstractGram):
     """A kernel matrix `K = V V' + diag(extra)`, in memory that grows with `n p`.
 
-    Row i of V are the p features `phi(x_i)` of an example, and `extra` is the variance that they lack. All
+    Row i of V holds the p features `phi(x_i)` of an example, and `extra` is the variance that they lack. All
     operations except `dense` take products of V with vectors and p x p matrices, and factorizations of p x p
     matrices. With `B = P / (1 + extra P)` for the precisions or curvatures P, they follow from Woodbury's
     formula and the matrix `I + V' B V`. If p is at least n, the matrix K is smaller than V and used instead.
@@ -67,17 +67,17 @@ class LowRankGram(AbstractGram):
         """By Woodbury's formula, or by a Cholesky factorization for at most p examples that take part."""
         if self._is_wide:
             return self._as_dense().reduced_solve(scale, diagonal, *rights, options=options)
-        own = self._plus_extra(diagonal, scale**2)
+        ridge = self._plus_extra(diagonal, scale**2)
         return linalg.low_rank_reduced_solve(
-            self.factor, scale, own, *rights, options=options, shards=self.shards
+            self.factor, scale, ridge, *rights, options=options, shards=self.shards
         )
 
     def general_solve(self, diagonal: Array, scale: Array, right: Array) -> Array:
         """By Woodbury's formula. An entry of `diagonal + scale extra` must not be zero."""
         if self._is_wide:
             return self._as_dense().general_solve(diagonal, scale, right)
-        own = self._plus_extra(diagonal, scale)
-        return linalg.general_solve(self.factor, own, scale, right)
+        ridge = self._plus_extra(diagonal, scale)
+        return linalg.general_solve(self.factor, ridge, scale, right)
 
     def log_determinant(self, curvature: Array, definite: bool = True) -> Array:
         """`ln det(I + V' B V) + sum_i ln(1 + curvature_i extra_i)`."""
@@ -94,13 +94,13 @@ class LowRankGram(AbstractGram):
     def inverse_diagonal(self, scale: Array, diagonal: Array, border: Array | None = None) -> Array:
         """`(1 - scale^2 v' (I + V' diag(scale^2 / d) V)^-1 v / d) / d`, `d = diagonal + scale^2 extra`.
 
-        NaN if an entry of d is not positive. A relative error of `eps / d` times the variance is lost in the
-        difference.
+        NaN if an entry of d is not positive. Cancellation causes a relative error of `eps / d` times the
+        variance.
         """
         if self._is_wide:
             return self._as_dense().inverse_diagonal(scale, diagonal, border)
-        own = self._plus_extra(diagonal, scale**2)
-        system = linalg.definite_system(self.factor, scale, own)
+        ridge = self._plus_extra(diagonal, scale**2)
+        system = linalg.definite_system(self.factor, scale, ridge)
         pivots = self._pivots(system)
         if border is None:
             return pivots
@@ -125,11 +125,11 @@ class LowRankGram(AbstractGram):
     def squared_spans(self, diagonal: Array, free: Array, has_offset: bool) -> Array:
         """By Woodbury's formula, or by a Cholesky factorization for at most p free examples.
 
-        More free examples than that with `diagonal + extra` of zero span the whole space, and `S_i^2` is zero
-        up to rounding errors.
+        More than p free examples whose `diagonal + extra` is zero span the whole space, so `S_i^2` is zero up
+        to rounding errors.
         """
-        own = self._plus_extra(diagonal)
-        return linalg.low_rank_squared_spans(self.factor, own, free, has_offset, self.shards)
+        ridge = self._plus_extra(diagonal)
+        return linalg.low_rank_squared_spans(self.factor, ridge, free, has_offset, self.shards)
 
     def posterior_marginals(
         self, shift: Array, precision: Array, definite: bool = True
@@ -198,7 +198,7 @@ class LowRankGram(AbstractGram):
         return jnp.all(jnp.isfinite(self.diagonal()))
 
     def is_covariance(self) -> Array:
-        """By its form: K must be finite and the extra variances not negative."""
+        """By construction, if K is finite and no extra variance is negative."""
         finite = self.is_finite()
         return finite if self.extra is None else finite & jnp.all(self.extra >= 0)
 

@@ -18,11 +18,11 @@ from ._algebra import AbstractKernel
 class UserFunction(eqx.Module):
     """A function with parameters, or a module, whose leaves are its inexact arrays and nothing else.
 
-    What else a module holds (activation functions, sizes) is static, so that bare `jax.grad` and optax
+    Everything else in a module (activation functions, sizes) is static, so that bare `jax.grad` and optax
     work on a model that contains it.
 
-    **Arguments:** `function`, any callable; `parameters`, its first argument, a pytree of numbers and
-    arrays, or None where `function` has its parameters inside.
+    **Arguments:** `function`, any callable; `parameters`, its first argument, a pytree of numbers and arrays,
+    or None if `function` holds its own parameters.
     """
 
     parameters: Any

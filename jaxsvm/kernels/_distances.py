@@ -38,9 +38,9 @@ def squared_distances(
 ) -> Float[Array, "n m"]:
     """`sum_a (x1_ia - x2_ja)^2 / lengthscale_a^2`, with no array of size n x m x d.
 
-    A row of the result depends on that row of `x1` and on `x2` only, up to rounding: give the training
-    examples as `x2`, and no new point changes the value at another. A NaN stays in its own row and column.
-    A point at infinity, or so far away that its squared distances overflow, is far from every other point.
+    A row of the result depends on that row of `x1` and on `x2` only, up to rounding: pass the training
+    examples as `x2`, and no new point changes the value at another. A NaN stays in its own row and column. A
+    point at infinity, or so far away that its squared distances overflow, is far from every other point.
 
     Coincident points have distance exactly zero, so that every kernel sees them as one point; the
     gradient there is zero. Rounding errors change the correlations of a smooth kernel by a few units in the
@@ -61,7 +61,7 @@ def squared_distances(
 
 
 def _by_differences(x1, x2, scales) -> Float[Array, "n m"]:
-    """The squared distances input by input: exact but for the last places, and slow for many inputs."""
+    """The squared distances input by input: exact up to rounding, and slow for many inputs."""
     # Points are subtracted before they are scaled: with fused operations a scaled point may be rounded in
     # one place and not in another, and copies of a point would not have distance zero.
     limit = _largest_coordinate(x1)
@@ -99,7 +99,7 @@ class _Grid(NamedTuple):
 
     @property
     def is_very_wide(self) -> Bool[Array, ""]:
-        """Whether split products would: their rests are as large as the unit."""
+        """Whether split products would lose as much: their remainders are as large as the unit."""
         return self.extent * self.unit > 32
 
 
@@ -116,7 +116,7 @@ def _by_products(x1, x2, scales, grid: _Grid) -> Float[Array, "n m"]:
         )
         return expansion
 
-    # the sum is outside, where the compiler can combine it with what follows
+    # the sum is outside the loop, where the compiler can combine it with later operations
     return one_by_one(run)(x1, x2, scales, grid).distances
 
 
@@ -258,7 +258,7 @@ def _share_of_rounding(x) -> float:
 
 
 def _middle(x: Float[Array, "n d"]) -> Float[Array, "1 d"]:
-    """The mean of each input after outliers are clipped, so that no few rows can move it far.
+    """The mean of each input after outliers are clipped, so that a few rows cannot move it far.
 
     The clipping range comes from the central quarter of at most 127 evenly spaced rows. It spans about ten
     standard deviations of a Gaussian input to each side, so without outliers this is the mean.
@@ -268,7 +268,8 @@ def _middle(x: Float[Array, "n d"]) -> Float[Array, "1 d"]:
     reach = 16 * (high - low)
     clipped = jnp.clip(jnp.where(jnp.isnan(x), low, x), low - reach, high + reach)
     mean = jnp.mean(clipped, axis=0, keepdims=True)
-    # a few bits less than there are: then every use of the mean sees the same number, fused or not
+    # rounded to a few bits less than full precision, so that every use of the mean sees the same number,
+    # whether operations are fused or not
     kind = jnp.finfo(x.dtype)
     mean = jax.lax.reduce_precision(mean, kind.nexp, kind.nmant - 6)
     return jnp.where(jnp.isfinite(mean), mean, 0.0)
@@ -282,7 +283,7 @@ def _within(x: Float[Array, "n d"]) -> tuple[Float[Array, "n d"], Float[Array, "
 
 
 def _largest_coordinate(x: Float[Array, "n d"]) -> float:
-    """The largest scaled coordinate with which no squared distance overflows."""
+    """The largest scaled coordinate for which no squared distance overflows."""
     return (float(jnp.finfo(x.dtype).max) / (64 * x.shape[1])) ** 0.5
 
 

@@ -71,7 +71,7 @@ class Waves(NamedTuple):
 
 
 def orthogonal_normals(key: Any, count: int, inputs: int, dtype: Any) -> Float[Array, "count d"]:
-    """Standard normal vectors, orthogonal to each other in groups as large as their dimension.
+    """Standard normal vectors, in groups as large as their dimension that are orthogonal to each other.
 
     Each vector alone is standard normal. Averages over groups have a lower variance than over independent
     vectors (F. X. Yu and others, "Orthogonal random features", 2016).

@@ -20,8 +20,8 @@ from ._spectrum import Waves
 class ARD(AbstractSpectral):
     """A kernel whose inputs are divided by one lengthscale each (automatic relevance determination).
 
-    `k(x, x') = kernel(x / lengthscale, x' / lengthscale)`. For kernels that have no lengthscales of
-    their own, or one for all inputs; keep that one frozen, since only the product matters.
+    `k(x, x') = kernel(x / lengthscale, x' / lengthscale)`. It is for kernels without lengthscales, or with
+    one for all inputs; keep that one frozen, since only the product of the two matters.
 
     **Arguments:** `kernel`; `lengthscale`, a positive vector with one entry for each input.
     """
@@ -55,7 +55,7 @@ class ARD(AbstractSpectral):
 class Subspace(AbstractSpectral):
     """A kernel that uses only some of the inputs: `k(x, x') = kernel(x[inputs], x'[inputs])`.
 
-    **Arguments:** `kernel`; `inputs`, the places of the inputs it sees.
+    **Arguments:** `kernel`; `inputs`, the column numbers of the inputs it uses, counted from 0.
     """
 
     kernel: AbstractKernel

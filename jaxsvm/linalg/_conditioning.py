@@ -21,8 +21,8 @@ def response(
 
     The posterior covariance of the latent values is `K - K response K`.
 
-    **Arguments:** `gram`, the covariances K; `precision`, of the measurement of each example; `definite`,
-    whether no precision is negative.
+    **Arguments:** `gram`, the covariances K; `precision`, that of the measurement of each example;
+    `definite`, whether no precision is negative.
 
     **Returns:** a symmetric matrix; NaN if a Cholesky factorization fails.
     """

@@ -133,11 +133,11 @@ def _spans_of_few_jvp(has_offset, shards, primals, tangents):
     factor, diagonal, free = primals
     spans, indices, spanning, ends = _few(factor, diagonal, free, has_offset, shards)
     factor_dot, diagonal_dot, _ = tangents
-    own = (~free).astype(spans.dtype)
+    outside = (~free).astype(spans.dtype)
     rows = factor_dot.at[indices].get(mode="fill", fill_value=0)
-    moves = own[:, None] * factor_dot + spanning.T @ rows
+    moves = outside[:, None] * factor_dot + spanning.T @ rows
     costs = diagonal_dot.at[indices].get(mode="fill", fill_value=0) @ spanning**2
-    return spans, 2 * jnp.sum(ends * moves, axis=1) + own * diagonal_dot + costs
+    return spans, 2 * jnp.sum(ends * moves, axis=1) + outside * diagonal_dot + costs
 
 
 def _few(factor, diagonal, free, has_offset: bool, shards: int):
@@ -155,9 +155,8 @@ def _few(factor, diagonal, free, has_offset: bool, shards: int):
     itself = indices[:, None] == jnp.arange(examples)[None, :]
     rights = jnp.where(free[None, :], itself.astype(rows.dtype), rows @ wide.T)
     answers = inverse_root.T @ (inverse_root @ rights)
-    shared = jnp.zeros_like(
-        costs
-    )  # the free examples' share of the condition that `l` sums to zero
+    # the free examples' share of the condition that `l` sums to zero
+    shared = jnp.zeros_like(costs)
     if has_offset:
         per_offset = inverse_root.T @ (inverse_root @ counts.astype(rows.dtype))
         total = jnp.sum(per_offset)
@@ -168,9 +167,9 @@ def _few(factor, diagonal, free, has_offset: bool, shards: int):
         answers, shared = jnp.where(alone[None, :], answers, projected), column
     pivots = jnp.where(free, jnp.sum(jnp.where(itself, answers, 0.0), axis=0), 1.0)
     spanning = jnp.where(free[None, :], answers / pivots[None, :], -answers - shared[:, None])
-    own = (~free).astype(rows.dtype)
-    ends = own[:, None] * factor + spanning.T @ rows[:, : factor.shape[1]]
-    spans = jnp.sum(ends**2, axis=1) + own * diagonal + costs @ spanning**2
+    outside = (~free).astype(rows.dtype)
+    ends = outside[:, None] * factor + spanning.T @ rows[:, : factor.shape[1]]
+    spans = jnp.sum(ends**2, axis=1) + outside * diagonal + costs @ spanning**2
     return spans, indices, spanning, ends
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from ._lapack import one_by_one
 
 _LEAF = 96  # largest block that is factorized whole; LAPACK does it in one thread
-_MOST_LEAVES = 16  # so that large matrices do not become large programs
+_MAX_LEAVES = 16  # so that large matrices do not become large programs
 _ALONE = 24  # largest triangular block that LAPACK inverts in one thread
 _BLOCK_ROWS = 3
 
@@ -51,7 +51,7 @@ def _inverse_and_log_determinant_jvp(primals, tangents):
 
 
 def _inverse_and_log_determinant(matrix):
-    leaf = max(_LEAF, -(-matrix.shape[0] // _MOST_LEAVES))
+    leaf = max(_LEAF, -(-matrix.shape[0] // _MAX_LEAVES))
     factor = _factor(matrix, leaf)
     return _inverse_of_product(factor), 2 * _log_determinant(factor)
 

@@ -20,9 +20,9 @@ def one_by_one(function: Callable[..., Any], shared: int = 0) -> Callable[..., A
     Each member does only its own work: a loop ends when its own condition is met, and only one of several
     branches runs. Reverse mode needs a derivative rule for the result.
 
-    **Arguments:** `function`, of any pytrees, which captures no traced arrays; `shared`, the number of
-    leading arguments whose work, such as a factorization, can be shared across the batch: if they are the
-    same for all members, the members are computed together.
+    **Arguments:** `function`, whose arguments are any pytrees and which captures no traced arrays; `shared`,
+    the number of leading arguments whose work, such as a factorization, can be shared across the batch: if
+    they are the same for all members, the members are computed together.
 
     **Returns:** a function of the same arguments.
     """

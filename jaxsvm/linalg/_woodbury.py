@@ -62,7 +62,7 @@ def inverse_forms(
     return _inverse_forms(rows, matrix, definite)
 
 
-# a function of its own, since type checkers do not know the type of what JAX returns here
+# a separate function, since type checkers do not know what JAX's decorator returns
 @partial(jax.custom_jvp, nondiff_argnums=(2,))
 def _inverse_forms(rows, matrix, definite):
     return _forms_and_rows(rows, matrix, definite)[0]
@@ -109,10 +109,10 @@ def remaining_share(
 
 
 class LowRankSystem(eqx.Module):
-    """The matrix `M = diag(d) + diag(left) V V' diag(right)`, and what Woodbury's formula needs of it.
+    """The matrix `M = diag(d) + diag(left) V V' diag(right)`, with the parts that Woodbury's formula needs.
 
     `factor` is V, `diagonal` is d; `left` and `right` have one number for each row of V. `lifted` is the
-    diagonal with which to solve, larger than d if d alone is too small. `inner` is
+    diagonal that the solver uses, larger than d if d alone is too small. `inner` is
     `I + V' diag(left right / lifted) V`, and `definite` says whether that is positive definite.
     """
 
@@ -144,7 +144,7 @@ class LowRankSystem(eqx.Module):
         `diag(left / d) V inner^-1`, adding `left V inner^-1 (z - V' (right t))` to g corrects t.
 
         **Arguments:** `rights`, r, one in each row; `corrections`, how many to make, each at the cost of two
-        products of V with a vector; `refinements`, steps of iterative refinement, which take out the
+        products of V with a vector; `refinements`, steps of iterative refinement, which correct for the
         difference between `lifted` and `diagonal`.
 
         **Returns:** one t in each row; NaN if `inner` is not positive definite and should be.
@@ -189,7 +189,7 @@ def definite_system(
     """The matrix `diag(diagonal) + diag(scale) V V' diag(scale)`, for a positive diagonal.
 
     **Arguments:** `factor`, V; `scale`, `diagonal`, one number for each row; `jitter`, added to the diagonal
-    with which to solve.
+    that the solver uses.
 
     **Returns:** a `LowRankSystem`; NaN if an entry of the diagonal with jitter is not positive.
     """

@@ -141,7 +141,7 @@ class AbstractLoss(eqx.Module):
 
         **Returns:** two vectors.
         """
-        # at its own target no loss is infinite, and neither is its derivative
+        # at its target a loss and its derivative are finite
         counted = jnp.where(weights > 0, f, y)
         slope = weights * self.derivative(y, counted)
         return slope, jnp.maximum(weights * self.curvature(y, counted), 0.0)
@@ -156,8 +156,8 @@ class AbstractLoss(eqx.Module):
     ) -> Float[Array, ""]:
         """`sum_i weights_i L(y_i, f_i) + 1/2 f' K^-1 f` at the solution, where `f = K dual + offset`.
 
-        Its derivatives with respect to everything but the solution are those of the minimum, since there it
-        is stationary in `dual` and `offset`.
+        There it is stationary in `dual` and `offset`, so its derivatives with respect to everything else are
+        those of the minimum.
 
         **Arguments:** `y`, labels or targets; `weights` of the examples; `dual` and `offset`, the solution;
         `product`, which takes a vector v to `K v`.

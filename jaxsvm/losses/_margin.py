@@ -88,7 +88,7 @@ class LeastSquares(AbstractTwoSided, AbstractClassification):
 def quadratic_log_kappa(C: Float[Array, ""]) -> Float[Array, ""]:
     """`ln kappa(C)` with `1 / kappa = max_z (exp(-C (1 - z)^2 / 2) + exp(-C (1 + z)^2 / 2))`.
 
-    The maximum is at zero for `C <= 1`, and beyond at the positive solution of `z = tanh(C z)`
+    The maximum is at zero for `C <= 1`, otherwise at the positive solution of `z = tanh(C z)`
     [GS03, below eq. 6].
     """
     z = _tanh_root(C)

@@ -1,6 +1,6 @@
-"""What follows from the values of a loss alone, by quadrature and search: its normalizer and its noise.
+"""The normalizer and the noise of a loss, found from its values alone by quadrature and search.
 
-The losses of this package have closed forms. These functions are for a loss of the user's own.
+The losses of this package have closed forms. These functions serve losses that users define.
 """
 
 from typing import Any
@@ -16,10 +16,10 @@ from ..runtime import is_traced
 _DECADES = 9  # of sizes on either side of one
 _SIZES = 10.0 ** np.linspace(-_DECADES, _DECADES, 2 * _DECADES * 12 + 1)
 _ENDS = np.concatenate([-_SIZES[::-1], [0.0], _SIZES])
-_MOST_TAIL = 1e-3  # an integral with a larger share than this in the last decade counts as infinite
+_MAX_TAIL = 1e-3  # an integral with a larger share than this in the last decade counts as infinite
 _BATCH = 256  # residuals at a time, each with some thousand nodes
 _HALVINGS = 50
-_ROUNDS, _POINTS = 5, 33  # of the search for a maximum, each within two steps of the one before
+_ROUNDS, _POINTS = 5, 33  # of the search for a maximum; a round spans two steps of the previous one
 
 
 def log_noise_mass(loss: Any) -> Float[Array, ""]:
@@ -30,7 +30,7 @@ def log_noise_mass(loss: Any) -> Float[Array, ""]:
     nodes, log_terms = _log_terms(loss, jnp.asarray(_ENDS, _dtype(loss)))
     total = jax.scipy.special.logsumexp(log_terms)
     last = jnp.where(jnp.abs(nodes) > 10.0 ** (_DECADES - 1), log_terms, -jnp.inf)
-    proper = jax.scipy.special.logsumexp(last) - total < np.log(_MOST_TAIL)
+    proper = jax.scipy.special.logsumexp(last) - total < np.log(_MAX_TAIL)
     proper &= jnp.isfinite(total)
     if not is_traced(proper) and not bool(proper):
         raise ValueError(
@@ -49,7 +49,7 @@ def noise_variance(loss: Any) -> Float[Array, ""]:
     squares = shares * (nodes - mean) ** 2
     last = jnp.sum(jnp.where(jnp.abs(nodes) > 10.0 ** (_DECADES - 1), squares, 0.0))
     total = jnp.sum(squares)
-    return jnp.where(last < _MOST_TAIL * total, total, jnp.inf)
+    return jnp.where(last < _MAX_TAIL * total, total, jnp.inf)
 
 
 def noise_cumulative(loss: Any, residual: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -94,8 +94,8 @@ def sample_noise(loss: Any, shape: tuple[int, ...], key: Any) -> Float[Array, ".
 def log_kappa(loss: Any) -> Float[Array, ""]:
     """`ln kappa` with `1 / kappa = max_f (exp(-L(+1, f)) + exp(-L(-1, f)))`, by search.
 
-    The largest factor with which the likelihoods of both labels add up to at most one, whatever f:
-    [GS03, below eq. 6].
+    With this factor kappa the likelihoods of both labels add up to at most one for every f; it is the largest
+    such factor: [GS03, below eq. 6].
     """
     points = jnp.asarray(_ENDS, _dtype(loss))
 
@@ -110,12 +110,11 @@ def log_kappa(loss: Any) -> Float[Array, ""]:
         high = points[jnp.minimum(best + 1, points.shape[0] - 1)]
         points = jnp.linspace(low, high, _POINTS)
     # at a maximum the derivative with respect to its position is zero
-    place = jax.lax.stop_gradient(points[jnp.argmax(log_sum(points))])
-    largest = log_sum(place)
-    bounded = largest - log_sum(place / 2) < np.log(
-        2.0
-    )  # at the outermost points it has levelled off
-    bounded |= jnp.abs(place) < 10.0 ** (_DECADES - 1)
+    peak = jax.lax.stop_gradient(points[jnp.argmax(log_sum(points))])
+    largest = log_sum(peak)
+    # at the outermost points a bounded sum has levelled off
+    bounded = largest - log_sum(peak / 2) < np.log(2.0)
+    bounded |= jnp.abs(peak) < 10.0 ** (_DECADES - 1)
     bounded &= jnp.isfinite(largest)
     if not is_traced(bounded) and not bool(bounded):
         raise ValueError(

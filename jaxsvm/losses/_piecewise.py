@@ -1,7 +1,7 @@
 """Convex losses made of linear and quadratic pieces: the family behind all support vector machines.
 
-With the `excess` of an example (by how much it misses its margin, or its residual the insensitive
-zone), every such loss is
+Let the `excess` of an example be how far it falls short of its margin, or how far its residual lies outside
+the insensitive zone. Every such loss is
 
     L = 0                                   for excess <= 0,
     L = excess^2 / (2 compliance)           for 0 < excess < compliance * bound,
@@ -103,7 +103,7 @@ class AbstractPiecewise(AbstractLoss):
         return jnp.where(inside, 1 / compliance, 0.0)
 
     def _positive_excess(self, y, f):
-        # without a flat zone it is never negative, and `maximum` would halve its slope at zero
+        # without a flat zone the excess is never negative, and `maximum` would halve its slope at zero
         sign, excess = self.excess(y, f)
         return sign, jnp.maximum(excess, 0) if self.has_flat_zone else excess
 
@@ -149,7 +149,7 @@ class AbstractPiecewise(AbstractLoss):
         return y if dead_zone is None else y - jnp.sign(dual) * dead_zone
 
     def cheaper_side(self, y: Array, dual: Array, bound: Array) -> Float[Array, " n"]:
-        """The direction, -1 or +1, in which leaving the edge of the flat zone costs the lesser duality gap.
+        """The direction, -1 or +1, in which leaving the edge of the flat zone costs the smaller duality gap.
 
         **Arguments:** `y`, labels or targets; `dual`, coefficients; `bound`, one for each example.
 
@@ -186,7 +186,7 @@ class AbstractPiecewise(AbstractLoss):
         return low, jnp.where(dual <= -bound, jnp.inf, high)
 
     def violation(self, y: Array, f: Array, dual: Array, weights: Array) -> Float[Array, " n"]:
-        """By how much a latent value misses what its dual coefficient asks for, in units of `f`.
+        """How far a latent value is from the interval that its dual coefficient requires, in units of `f`.
 
         **Arguments:** `y`, labels or targets; `f`, latent values; `dual`, coefficients; `weights` of the
         examples.
@@ -207,7 +207,7 @@ class AbstractPiecewise(AbstractLoss):
         zone = self.shape().dead_zone
         side = jnp.sign(dual) if self.is_two_sided else y
         excess = side * (y - f) - (0.0 if zone is None else zone)
-        # with the excess on the side of the coefficient, so that large terms cancel exactly
+        # the excess on the side of the coefficient, so that large terms cancel exactly
         compliance = weighted_compliance(self, weights, f.dtype)
         magnitude = jnp.abs(dual)
         return weights * self.value(y, f) - magnitude * (excess - compliance * magnitude / 2)

@@ -80,9 +80,9 @@ class Probit(AbstractClassification):
 class FlipNoise(AbstractClassification):
     """Probit labels, each flipped with some probability: `L = -ln(flip_rate + (1 - 2 flip_rate) Phi(z))`.
 
-    `z = y f / sqrt(noise_variance)`. [OW00, eq. 8.17], with the input noise of eq. 8.15, without which
-    the likelihood is a step and has no MAP. The loss is bounded, hence not convex: a fit is a local
-    optimum and says so.
+    `z = y f / sqrt(noise_variance)`. [OW00, eq. 8.17], with the input noise of eq. 8.15, without which the
+    likelihood is a step and has no MAP. The loss is bounded, hence not convex: a fit is a local optimum, and
+    its result code says so.
 
     **Arguments:** `flip_rate`, strictly between zero and one half; `noise_variance`, positive.
     """
@@ -136,14 +136,14 @@ class FlipNoise(AbstractClassification):
 class Trigonometric(AbstractClassification):
     """The trigonometric loss `L = 2 ln sec(pi (1 - z) / 4)` for `|z| < 1`, `z = y f`.
 
-    Zero above `z = 1`, infinite below `z = -1`: a wall that no solution crosses. It is normalized by
-    itself and has no parameter [GS05, sec. IV].
+    Zero above `z = 1`, infinite below `z = -1`: a wall that no solution crosses. Its likelihood is normalized
+    without a factor and has no parameter [GS05, sec. IV].
 
-    At a distance `t` from the wall the slope is nearly `2 / t` and the posterior density of the margin in
-    proportion to `exp(-L)`, nearly `(pi t / 4)^2`. So `<slope^k>` is the integral of `t^(2 - k)`, finite for
-    `k < 3` only: averages of slopes, such as gradients of the evidence, have a variance, but no fourth
-    moment, so their standard errors are unreliable. `jaxsvm.evidence_gradient` and
-    `jaxsvm.evidence_ascent` report it.
+    At a distance `t` from the wall the slope is nearly `2 / t`, and the posterior density of the margin is
+    proportional to `exp(-L)`, nearly `(pi t / 4)^2`. So `<slope^k>` is the integral of `t^(2 - k)`, finite
+    for `k < 3` only: averages of slopes, such as gradients of the evidence, have a variance, but no fourth
+    moment, so their standard errors are unreliable. `jaxsvm.evidence_gradient` and `jaxsvm.evidence_ascent`
+    report it.
     """
 
     is_convex: ClassVar[bool] = True

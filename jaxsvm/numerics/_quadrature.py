@@ -25,7 +25,7 @@ def panels(ends: Float[Array, " j"]) -> tuple[Float[Array, " k"], Float[Array, "
     Each panel, between two neighboring ends, has eight nodes, so the integrand should be smooth within it. A
     panel of zero width has weights of zero.
 
-    **Arguments:** `ends`, of the panels, in any order.
+    **Arguments:** `ends`, the ends of the panels, in any order.
 
     **Returns:** nodes and weights.
     """
@@ -41,7 +41,7 @@ def log_panels(ends: Float[Array, " j"]) -> tuple[Float[Array, " k"], Float[Arra
 
     With constant nodes, the derivative of a sum over them is that of the integral.
 
-    **Arguments:** `ends`, of the panels, in any order.
+    **Arguments:** `ends`, the ends of the panels, in any order.
 
     **Returns:** nodes and logarithms of weights, minus infinity for an empty panel.
     """
@@ -55,7 +55,7 @@ def standard_normal(ends: Float[Array, " j"]) -> tuple[Float[Array, " k"], Float
 
     This is for bounded functions, which need no logarithms.
 
-    **Arguments:** `ends`, of the panels, which must cover the mass of the Gaussian.
+    **Arguments:** `ends`, the ends of the panels, which must cover the mass of the Gaussian.
 
     **Returns:** nodes and weights, without derivatives.
     """
@@ -70,8 +70,8 @@ def over_gaussian(
 
     `<g> = int g(f) N(f; mean, deviation^2) df` is the sum of `g(node) exp(log weight)`.
 
-    **Arguments:** `ends`, of the panels, which must cover the mass of the Gaussian; `mean` and `deviation`
-    of the Gaussian.
+    **Arguments:** `ends`, the ends of the panels, which must cover the mass of the Gaussian; `mean` and
+    `deviation` of the Gaussian.
 
     **Returns:** nodes and logarithms of weights.
     """

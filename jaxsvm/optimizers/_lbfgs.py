@@ -87,9 +87,8 @@ def lbfgs(
 def _new_line(state: LBFGSState, point, value, gradient, max_move) -> LBFGSState:
     move, change = point - state.point, gradient - state.gradient
     sizes = jnp.linalg.norm(move) * jnp.linalg.norm(change)
-    keep = state.begun & (
-        move @ change > 1e-8 * sizes
-    )  # else the curvature along it is not positive
+    # only a difference along which the curvature is positive
+    keep = state.begun & (move @ change > 1e-8 * sizes)
     moves = jnp.where(keep, _push(state.moves, move), state.moves)
     changes = jnp.where(keep, _push(state.changes, change), state.changes)
     direction = -_inverse_hessian_product(moves, changes, gradient)

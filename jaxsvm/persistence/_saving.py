@@ -24,7 +24,7 @@ def save(path: str | os.PathLike[str], value: Any) -> None:
 
     **Arguments:**
 
-    - `path`: of the file; an existing regular file is replaced, anything else is refused.
+    - `path`: the file to write; an existing regular file is replaced, anything else is refused.
     - `value`: a `KernelMachine`, a kernel, a loss, a `Fit`, a posterior, a `Selection`, or lists, tuples
       and dictionaries of these, of numbers, text and arrays. Your own functions and classes (in `Custom` and
       `Transform` kernels) are saved by name, so define them at the top level of a module. Networks of
@@ -73,7 +73,7 @@ def load(path: str | os.PathLike[str], module: Any = None) -> Any:
 
     **Arguments:**
 
-    - `path`: of the file.
+    - `path`: the file to read.
     - `module`: has your own functions and classes: a module, a mapping such as `globals()`, or any object
       with them as attributes. Needed only if the file names some.
 

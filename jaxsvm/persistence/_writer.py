@@ -46,7 +46,7 @@ def write_whole(path: str | os.PathLike[str], *parts: bytes | memoryview) -> Non
     and stays in place if it belongs to the current user or to root; a link made by another user is refused.
     Other hard links to the file keep the old content.
 
-    **Arguments:** `path`, of the file, in an existing folder; `parts`, the content.
+    **Arguments:** `path`, the file to write, in an existing folder; `parts`, the content.
 
     **Returns:** nothing; raises `WriteError` if the file cannot be written.
     """
@@ -63,7 +63,7 @@ def write_whole(path: str | os.PathLike[str], *parts: bytes | memoryview) -> Non
                 if old is not None:
                     _keep_rights(file.fileno(), old)
                 os.fsync(file.fileno())
-            _target(target)  # refuses to replace what has appeared there meanwhile
+            _target(target)  # again: something else may have appeared there meanwhile
             os.replace(temporary, target)
         finally:
             with suppress(OSError):  # after the replacement it is gone
@@ -78,7 +78,7 @@ def write_whole(path: str | os.PathLike[str], *parts: bytes | memoryview) -> Non
 def require_writable(path: str | os.PathLike[str]) -> None:
     """Raise a `WriteError` now if `write_whole` would refuse the path later.
 
-    **Arguments:** `path`, of the file.
+    **Arguments:** `path`, the file to write.
     """
     try:
         target, _ = _target(path)

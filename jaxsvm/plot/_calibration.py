@@ -65,8 +65,8 @@ def coverage(
 
     **Arguments:**
 
-    - `posterior`: of a regression, from `jaxsvm.laplace` or `jaxsvm.sample`; or a mapping of several, such as
-      `{"Laplace": a, "samples": b}`.
+    - `posterior`: the posterior of a regression, from `jaxsvm.laplace` or `jaxsvm.sample`; or a mapping of
+      several, such as `{"Laplace": a, "samples": b}`.
     - `x`, `y`: new points, one row each, and their targets.
     - `levels`: probabilities between zero and one; by default 0.05, 0.1, ..., 0.95.
     - `ax`: the Axes to draw in; by default, those of a new figure.

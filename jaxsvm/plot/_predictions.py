@@ -35,7 +35,7 @@ def predictions(
 
     **Arguments:**
 
-    - `posterior`: of a regression, from `jaxsvm.laplace` or `jaxsvm.sample`.
+    - `posterior`: the posterior of a regression, from `jaxsvm.laplace` or `jaxsvm.sample`.
     - `x`, `y`: points, one row each, and optionally their targets; by default the training data.
     - `level`: the probability of the intervals.
     - `ax`: the Axes to draw in; by default, those of a new figure.

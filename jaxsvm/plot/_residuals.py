@@ -28,7 +28,7 @@ def residuals(
 
     **Arguments:**
 
-    - `posterior`: of a regression, from `jaxsvm.laplace` or `jaxsvm.sample`.
+    - `posterior`: the posterior of a regression, from `jaxsvm.laplace` or `jaxsvm.sample`.
     - `x`, `y`: points, one row each, and their targets.
     - `bins`: the number of bins; by default `3 n^(1/3)` for n points.
     - `ax`: the Axes to draw in; by default, those of a new figure.

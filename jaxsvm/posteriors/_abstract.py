@@ -187,9 +187,8 @@ class AbstractGaussianPosterior(AbstractPosterior):
         """
 
     def predict(self, x: Any) -> Array:
-        return as_predictions(
-            self.loss, self.decision(x)
-        )  # for one Gaussian, the more probable label
+        # for one Gaussian, the sign of the mean is the more probable label
+        return as_predictions(self.loss, self.decision(x))
 
     def components(self, x: Any) -> Components:
         return _one_gaussian(unfreeze(self.loss), self.decision(x), self.deviation(x))

@@ -41,8 +41,8 @@ def averaged(
     The distribution `Q(y | f) N(f; mean, variance) / Z` has the mean `mean + variance slope` and the
     variance `variance (1 - variance curvature)`.
 
-    **Arguments:** `loss`, a `Probit`, `FlipNoise` or `Logistic`; `y`, labels; `mean`, `variance`, of the
-    Gaussians.
+    **Arguments:** `loss`, a `Probit`, `FlipNoise` or `Logistic`; `y`, labels; `mean`, `variance`, those of
+    the Gaussians.
 
     **Returns:** an `Average`, differentiable in all arguments.
     """

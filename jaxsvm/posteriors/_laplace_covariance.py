@@ -1,4 +1,4 @@
-"""The covariance of Laplace's approximation at new points: from the kernel matrix, or at a low rank."""
+"""Laplace's error bars: the covariance at new points, from the kernel matrix or at a low rank."""
 
 import abc
 from functools import partial

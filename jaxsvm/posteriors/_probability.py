@@ -65,9 +65,9 @@ def probability(
     **Arguments:**
 
     - `loss`: a classification loss.
-    - `means`: of the Gaussians, one row for each of the k components.
-    - `variances`: of the Gaussians, the same for all components at a point; zero is allowed, and None means
-      all zero.
+    - `means`: the means of the Gaussians, one row for each of the k components.
+    - `variances`: the variances of the Gaussians, the same for all components at a point; zero is allowed,
+      and None means all zero.
     - `rule`: `"normalized"` or `"average"`.
 
     **Returns:** one probability for each point; differentiable, except with respect to a variance of zero.

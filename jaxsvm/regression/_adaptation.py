@@ -22,9 +22,8 @@ from ..validation import as_inputs, as_targets, as_weights, plain
 
 _EVIDENCE = LaplaceEvidence()
 _STOP = (SmallGradient(), SmallChange(1e-6, patience=20))
-_OPTIMIZER = lbfgs(
-    window=5
-)  # tolerates the jumps of eq. 37 where the set of off-bound support vectors changes
+# it tolerates the jumps of eq. 37 where the set of off-bound support vectors changes
+_OPTIMIZER = lbfgs(window=5)
 # The covariance of targets far from zero is dominated by their squared mean. Its rounding error acts like
 # noise, whose standard deviation should be well below that of the targets: at most this share of it.
 _LARGEST_NOISE, _LARGEST_NOISE_IN_SINGLE = 1e-3, 1e-2
@@ -68,7 +67,7 @@ def machine(
 
     - `x`, `y`: inputs, one row for each example, and targets.
     - `ard`: whether each input has its own lengthscale.
-    - `beta`: of the loss, strictly between zero and one.
+    - `beta`: the beta of the loss, strictly between zero and one.
     - `loss`: another regression loss, with its initial parameters; `Quadratic` gives Gaussian process
       regression, whose amplitude is free. A beta is frozen as well: if free, it may tend to one while C and
       epsilon grow without bound, with Gaussian noise as the limit.

@@ -76,7 +76,7 @@ class Progress:
     def compiling(self, name: str) -> None:
         """Show that a program is being compiled.
 
-        **Arguments:** `name`, of the program.
+        **Arguments:** `name`, that of the program.
         """
         with self._lock:
             self._bar.set_postfix_str(f"compiling {name} ...")
@@ -91,7 +91,7 @@ class Progress:
 def announce_compilation(name: str) -> None:
     """Report that a program is traced and compiled next, in this thread.
 
-    **Arguments:** `name`, of the function.
+    **Arguments:** `name`, that of the function.
     """
     _compiling.set(name)
     bar = _progress.get()

@@ -74,9 +74,9 @@ def start_chains(target: Target, method: Method, chains: int) -> Chains:
 
 
 def first_log_step(method: Method, dtype: Any) -> Float[Array, ""]:
-    """The logarithm of the step size with which chains begin.
+    """The logarithm of the first step size of the chains.
 
-    **Arguments:** `method`, `HMC` or `NUTS`; `dtype`, of the chains.
+    **Arguments:** `method`, `HMC` or `NUTS`; `dtype`, the type of their numbers.
 
     **Returns:** a number.
     """
@@ -91,8 +91,8 @@ def warm_up(
     The warm-up runs in rounds; each round but the last ends with a new scaling.
 
     **Arguments:** `target`, the posterior; `method`, `HMC` or `NUTS`; `chains`, before the warm-up; `key`, a
-    random key; `draws`, of each chain; `age`, the number of draws that have already adapted the step size:
-    the larger, the less it changes.
+    random key; `draws`, the number of draws of each chain; `age`, the number of draws that have already
+    adapted the step size: the larger, the less it changes.
 
     **Returns:** the `Chains` after the warm-up.
     """
@@ -135,7 +135,7 @@ def _warm_up_round(target, method, chains, key, draws, age):
 
 
 def _largest_step(method: Method) -> float:
-    """The step size with which a trajectory takes a quarter of the period of scaled coordinates.
+    """The step size for which a trajectory covers a quarter of the period of scaled coordinates.
 
     A longer trajectory would be on its way back: if the posterior is nearly Gaussian, adaptation alone could
     increase the step size until trajectories end where they began.
@@ -194,8 +194,9 @@ def draw(
     """Draw from the posterior.
 
     **Arguments:** `target`, the posterior; `method`, `HMC` or `NUTS`; `chains`, before the first draw; `key`,
-    a random key; `draws`, of each chain; `keep`, about how many of them to keep (`kept_numbers` has their
-    numbers); `gradients`, whether to take the averages that gradients of the evidence need.
+    a random key; `draws`, the number of draws of each chain; `keep`, about how many of them to keep
+    (`kept_numbers` has their numbers); `gradients`, whether to take the averages that gradients of the
+    evidence need.
 
     **Returns:** the chains after the last draw, averages over all draws, traces, and the kept draws.
     """

@@ -213,7 +213,7 @@ def check_wall(wall: bool) -> list[str]:
 def warn_of_problems(diagnostics: Diagnostics, what: str) -> None:
     """Issue a `SamplingWarning` if anything is wrong with the chains.
 
-    **Arguments:** `diagnostics`, of the chains; `what`, the beginning of the message.
+    **Arguments:** `diagnostics`, those of the chains; `what`, the beginning of the message.
     """
     if diagnostics.problems:
         warn_user(f"{what}: " + ". ".join(diagnostics.problems), SamplingWarning)
@@ -225,7 +225,7 @@ def warn_of_problems(diagnostics: Diagnostics, what: str) -> None:
 # localization: an improved R-hat for assessing convergence of MCMC", 2021.
 #
 # `blackjax.diagnostics` 1.7.1 has the same diagnostics, with three differences. Its effective numbers differ
-# by up to 10 % from those of ArviZ, with which ours agree. It compiles them for every number of chains and
+# by up to 10 % from those of ArviZ; ours agree with ArviZ. It compiles them for every number of chains and
 # draws, which takes seconds. For chains that stand still at different positions its R-hat is finite.
 
 

@@ -27,10 +27,10 @@ class HyperDiagnostics(eqx.Module):
     """The quality of chains over hyperparameters.
 
     For each chain: `acceptance`, the mean probability of acceptance; `divergences`, the number of transitions
-    with a huge energy error; `failures`, of transitions rejected because a fit failed; `outside`, of
-    transitions rejected because they left the bounds; `step_size`. For each entry of each parameter, by
-    name: `rhat`, of ranks and half chains (one if they agree), and `ess_bulk`, the effective number of draws
-    of all chains together. `draws` is the number of draws of each chain.
+    with a huge energy error; `failures`, the number of transitions rejected because a fit failed; `outside`,
+    the number rejected because they left the bounds; `step_size`. For each entry of each parameter, by name:
+    `rhat`, of ranks and half chains (one if they agree), and `ess_bulk`, the effective number of draws of all
+    chains together. `draws` is the number of draws of each chain.
     """
 
     acceptance: Float[Array, " chains"]

@@ -25,7 +25,7 @@ from ._diagnostics import Diagnostics, diagnose, warn_of_problems
 from ._samplers import HMC, NUTS, Method
 from ._target import Target
 
-_PIECES, _SHORTEST_PIECE = 20, 50  # of a long run, between which the progress bar advances
+_PIECES, _SHORTEST_PIECE = 20, 50  # of a long run; the progress bar advances after each piece
 _KEPT = 100  # about how many draws of each chain to keep for predictions, unless all are kept
 
 
@@ -34,9 +34,9 @@ class Posterior(AbstractMixture, AbstractMachinePredictor):
 
     `b` are the kept draws in white coordinates, of shape (chains, kept, rank): the latent values at the
     examples are `whitening.factor @ b`, with the map `whitening` from white coordinates to latent values.
-    `means` holds averages over all draws, kept or not. `diagnostics` says how far to trust them, and
-    `traces` has the numbers behind it. `chains` are the chains after the last draw, and `places` the numbers
-    of the kept draws within a chain. `model`, `x`, `y` and `weights` are the model and its data.
+    `means` holds averages over all draws, kept or not. `diagnostics` says how far to trust them, and `traces`
+    has the numbers behind it. `chains` are the chains after the last draw, and `draw_numbers` says which
+    draws of each chain are kept. `model`, `x`, `y` and `weights` are the model and its data.
     """
 
     model: KernelMachine
@@ -49,7 +49,7 @@ class Posterior(AbstractMixture, AbstractMachinePredictor):
     traces: Traces
     diagnostics: Diagnostics
     chains: Chains
-    places: Int[Array, " kept"]
+    draw_numbers: Int[Array, " kept"]
 
     def decision(self, x: Any) -> Float[Array, " m"]:
         return self._features(x)[0] @ jnp.mean(self.means.b, axis=0)
@@ -103,12 +103,13 @@ class Posterior(AbstractMixture, AbstractMachinePredictor):
             ) from error
         b = np.asarray(self.b)
         draws = {"b": b, "latent": b @ np.asarray(self.whitening.factor).T}
-        places = np.asarray(self.places)
+        numbers = np.asarray(self.draw_numbers)
         names = {"energy": "energy", "acceptance": "acceptance_rate", "divergent": "diverging"}
         stats = {
-            name: np.asarray(getattr(self.traces, field))[places].T for field, name in names.items()
+            name: np.asarray(getattr(self.traces, field))[numbers].T
+            for field, name in names.items()
         }
-        stats["lp"] = -np.asarray(self.traces.loss + self.traces.penalty)[places].T
+        stats["lp"] = -np.asarray(self.traces.loss + self.traces.penalty)[numbers].T
         convert: Any = arviz.from_dict
         if int(arviz.__version__.split(".")[0]) < 1:
             return convert(posterior=draws, sample_stats=stats)
@@ -170,8 +171,8 @@ def sample(
     - `model`, `x`, `y`, `weights`: as for `jaxsvm.fit`. The model must not have a free offset, because its
       prior would be improper.
     - `key`: a random key; the same key gives the same draws.
-    - `approximation`: of the kernel matrix. `jaxsvm.Exact()`, the default, has one white coordinate per
-      example; `jaxsvm.Nystrom(rank=...)` and `jaxsvm.RandomFourier(features=...)` have fewer.
+    - `approximation`: how to represent the kernel matrix. `jaxsvm.Exact()`, the default, has one white
+      coordinate per example; `jaxsvm.Nystrom(rank=...)` and `jaxsvm.RandomFourier(features=...)` have fewer.
     - `method`: `jaxsvm.sampling.HMC(...)` or `NUTS(...)`.
     - `chains`: the number of chains.
     - `warmup`: the number of draws of each chain that adapt the step size and the scaling.
@@ -224,7 +225,7 @@ def sample(
         traces=traces,
         diagnostics=diagnostics,
         chains=state,
-        places=jnp.asarray(numbers.ravel()),
+        draw_numbers=jnp.asarray(numbers.ravel()),
     )
 
 

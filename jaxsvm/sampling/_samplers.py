@@ -16,7 +16,7 @@ class HMC:
     **Arguments:**
 
     - `integration_steps`: the number of leapfrog steps in a trajectory.
-    - `step_size`: of a leapfrog step, or None to adapt it during the warm-up.
+    - `step_size`: the size of a leapfrog step, or None to adapt it during the warm-up.
     - `target_acceptance`: the mean acceptance that the step size is adapted to.
     - `rescale`: whether to adapt to the widths of the posterior as well (a dense mass matrix `I + V' D V`,
       where D holds mean curvatures of the losses).
@@ -88,7 +88,7 @@ def paper_setting() -> dict[str, Any]:
 
 @cache
 def blackjax() -> Any:
-    """The package, imported at first use: that takes as long as importing all the rest of the library."""
+    """The package, imported at first use: importing it takes as long as importing the rest of the library."""
     # its constants must not be traced by a function that is being compiled at the moment
     with jax.ensure_compile_time_eval():
         import blackjax
@@ -109,8 +109,9 @@ def trajectory(
 ) -> tuple[Any, Any]:
     """Move one chain along one trajectory.
 
-    **Arguments:** `method`, `HMC` or `NUTS`; `key`, a random key; `state`, of the chain; `log_density`, a
-    function of its position; `step_size`, of a leapfrog step; `inverse_masses`, a vector or a matrix.
+    **Arguments:** `method`, `HMC` or `NUTS`; `key`, a random key; `state`, that of the chain; `log_density`,
+    a function of its position; `step_size`, the size of a leapfrog step; `inverse_masses`, a vector or a
+    matrix.
 
     **Returns:** the next state, and BlackJAX's record of the trajectory.
     """

@@ -30,8 +30,8 @@ class Checkpoint:
 
     It belongs to one run: its fingerprint depends on the model, data, key, optimizer and settings.
 
-    **Arguments:** `path`, of the file, or None to save nothing; `identity`, a tree of everything that
-    determines the course of the run.
+    **Arguments:** `path`, the file, or None to save nothing; `identity`, a tree of everything that determines
+    the course of the run.
     """
 
     def __init__(self, path: str | Path | None, identity: Any):
@@ -149,7 +149,7 @@ def fingerprint(tree: Any) -> str:
     address in memory. Globals that a function reads from its module do not count. An object of any other
     class counts with its `repr`.
 
-    **Arguments:** `tree`, of arrays, plain values, modules and functions.
+    **Arguments:** `tree`, a tree of arrays, plain values, modules and functions.
 
     **Returns:** 64 hexadecimal digits.
     """

@@ -1,4 +1,4 @@
-"""One step of one start: look, remember the best model, decide whether to stop, move."""
+"""One step of one start: observe the objective, keep the best model, decide whether to stop, and move."""
 
 from typing import Any, NamedTuple
 
@@ -227,7 +227,7 @@ def _code(task: Task, look: Look, best: Best, failures, met) -> Int[Array, ""]:
     failed = jnp.where(failed == RESULTS.iteration_limit, RESULTS.precision_limit, failed)
     traits = task.problem.objective.traits
     never_sound = ~jnp.isfinite(best.value) if traits.has_value else jnp.asarray(False)
-    hopeless = (failures > 0) & (never_sound | (failures > traits.most_failures))
+    hopeless = (failures > 0) & (never_sound | (failures > traits.max_failures))
     conditions = [hopeless, look.has_arrived, *met]
     codes = [failed, RESULTS.successful, *(rule.code for rule in task.rules)]
     return jnp.select(conditions, [jnp.asarray(code, jnp.int32) for code in codes], RUNNING)

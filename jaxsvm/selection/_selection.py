@@ -25,8 +25,8 @@ class History(eqx.Module):
     All have the shape (restarts, steps, ...):
 
     - `parameters`: by name, in natural units.
-    - `value`: of the objective; NaN if it is not known.
-    - `gradient`, `standard_error`: of the objective, by name, with respect to the unconstrained leaves
+    - `value`: the value of the objective; NaN if it is not known.
+    - `gradient`, `standard_error`: those of the objective, by name, with respect to the unconstrained leaves
       (logarithms of positive parameters). The second is None for a gradient without noise. All NaN for a
       method without gradients.
     - `gradient_norm`: the largest component that does not lead out of the bounds.

@@ -59,7 +59,7 @@ class Look(NamedTuple):
 
 
 class AbstractStepper(eqx.Module):
-    """Looks at the objective, then moves on."""
+    """Observes the objective, then moves to the next model."""
 
     @abc.abstractmethod
     def check(self, objective: AbstractObjective, model: KernelMachine) -> None:
@@ -73,7 +73,7 @@ class AbstractStepper(eqx.Module):
     def step(
         self, problem: Problem, model: KernelMachine, memory: Any, state: Any, key: Any
     ) -> tuple[Look, KernelMachine, Any]:
-        """Observe the objective at the model or near it; return the look, the next model and state."""
+        """Observe the objective at the model or near it; return a `Look`, the next model and state."""
 
 
 class OptaxStepper(AbstractStepper):

@@ -40,7 +40,7 @@ class AbstractRule(eqx.Module):
     def init(self, dtype: Any) -> Any:
         """The memory of the rule before the first step.
 
-        **Arguments:** `dtype`, of the numbers in each `Step`.
+        **Arguments:** `dtype`, the type of the numbers in each `Step`.
 
         **Returns:** a pytree of arrays.
         """
@@ -49,7 +49,7 @@ class AbstractRule(eqx.Module):
     def update(self, memory: Any, step: Step) -> tuple[Any, Bool[Array, ""]]:
         """Decide whether the search ends after a step.
 
-        **Arguments:** `memory`, of the previous steps; `step`, the present one.
+        **Arguments:** `memory`, returned after the previous step; `step`, the present one.
 
         **Returns:** the memory for the next step, and whether the search should end.
         """

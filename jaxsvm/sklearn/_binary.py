@@ -260,7 +260,7 @@ def _search(
 def _bounds(model: KernelMachine) -> dict[str, tuple[float, float]]:
     """Wide bounds for the parameters that have one of the usual names and start inside.
 
-    Amplitudes need them: the Laplace evidence of a huge amplitude is wrong, and the largest.
+    Amplitudes need them: at a huge amplitude the Laplace evidence is largest, and wrong.
     """
     bounds = {}
     for name, value in free_parameters(model).items():
@@ -281,7 +281,7 @@ def _free_machine(settings: Settings, model: KernelMachine, full: Examples) -> K
 def _leave_one_out(fitted: Fit):
     """Leave-one-out values, and Laplace's approximation of the log evidence if it is defined."""
     gram = fitted.gram()
-    evidence = None if fitted.model.offset else -_LAPLACE.score(gram, fitted)
+    evidence = None if fitted.model.offset else -_LAPLACE.of_fit(gram, fitted)
     return linear_response(gram, fitted), evidence
 
 

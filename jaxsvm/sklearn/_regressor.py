@@ -45,7 +45,7 @@ from ._kernel_matrix import is_exact, matrix_of, represented
 
 _LOSSES = ("soft", "quadratic")
 _EVIDENCE = LaplaceEvidence()
-_OPTIMIZER = lbfgs(window=5)  # as in `regression.adapt`: it passes jumps of the evidence
+_OPTIMIZER = lbfgs(window=5)  # as in `regression.adapt`: it steps across jumps of the evidence
 # Inputs and targets are standardized. With repeated rows, or targets without noise, the evidence grows
 # without limit as the noise vanishes, until factorizations fail.
 _BOUNDS = {

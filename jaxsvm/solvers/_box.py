@@ -12,12 +12,14 @@ from ._problem import Problem
 
 
 class Box(NamedTuple):
-    """What does not change while the dual of a problem is solved.
+    """The parts of a dual problem that stay fixed while it is solved.
 
-    Each example has a `compliance`, a `bound` of its coefficient's magnitude, the ends `lower` and `upper` of
-    the coefficient's interval, and a `reach`: the coefficient that it can have, or needs. `stiffest` is the
-    least compliance, `size` that of latent values, `amplitude` the mean variance. `offset_variance` leaves
-    an offset free, also for the lightest example; `smallest_step` keeps factorizations sound.
+    Each example has a `compliance`, a `bound` on the magnitude of its coefficient, the ends `lower` and
+    `upper` of the interval of its coefficient, and a `reach`: its bound or, if smaller, the coefficient that
+    moves a latent value by its typical size. `stiffest` is the least compliance, `size` the typical size of
+    latent values, `amplitude` the mean variance. `offset_variance` is so large that even the lightest example
+    can move the offset freely. `smallest_step` is the smallest proximal step that keeps matrices positive
+    definite.
     """
 
     problem: Problem[AbstractPiecewise]
@@ -64,9 +66,9 @@ def box_of(problem: Problem[AbstractPiecewise]) -> Box:
 
 
 def next_step(box: Box, step, floor) -> Float[Array, ""]:
-    """A proximal step that is at least `floor`, or zero where the loss's own compliance is enough."""
+    """A proximal step of at least `floor`, or zero if the compliance of the loss is enough."""
     step = jnp.maximum(step, floor)
-    # where the loss's own compliance is larger than the step, the step is not needed
+    # if the compliance of the loss is much larger than the step, the step is not needed
     return jnp.where(box.stiffest >= 10 * step, 0.0, step).astype(box.bound.dtype)
 
 
@@ -78,7 +80,7 @@ def is_free(box: Box, beta: Float[Array, " n"]) -> Bool[Array, " n"]:
 
 
 def balanced(dual, free) -> Float[Array, " n"]:
-    """Coefficients that nearly sum to zero made to do so, by shrinking the free ones of one sign."""
+    """Make coefficients that nearly sum to zero do so exactly, by shrinking the free ones of one sign."""
     excess = jnp.sum(dual)
     side = free & (dual * excess > 0)
     on_side = jnp.sum(jnp.where(side, jnp.abs(dual), 0.0))
@@ -87,10 +89,10 @@ def balanced(dual, free) -> Float[Array, " n"]:
 
 
 def to_new_bounds(dual, bound) -> Float[Array, " n"]:
-    """Scale a solution for bounds that changed a little, as one can tell from several examples being there.
+    """Scale a solution to bounds that have changed a little, if several examples at the old bounds show it.
 
-    Latent values scale too, by that little; they would change much more if only the examples at their
-    bounds were moved.
+    Latent values change by the same small factor. If only the examples at their bounds were moved, they would
+    change much more.
     """
     ratio = jnp.where(bound > 0, jnp.abs(dual) / jnp.where(bound > 0, bound, 1.0), 0.0)
     largest = jnp.max(ratio)

@@ -30,7 +30,7 @@ def attach_derivatives(
 ) -> tuple[Float[Array, " n"], Float[Array, ""]]:
     """The solution `dual`, `offset` of a problem, as a differentiable function of the problem.
 
-    Works forward, in reverse, and again on its own derivative.
+    It has forward-mode and reverse-mode derivatives, of any order.
 
     **Arguments:** `problem`; `dual` and `offset`, its solution; `free`, which examples are free.
 
@@ -42,7 +42,7 @@ def attach_derivatives(
 @attach_derivatives.defjvp
 def _attach_derivatives_jvp(primals, tangents):
     problem, dual, offset, free = primals
-    # the solution itself depends on the problem: so that this rule can be differentiated again
+    # the solution depends on the problem here too, so that this rule can itself be differentiated
     dual, offset = attach_derivatives(problem, dual, offset, free)
     _, explicit = jax.jvp(lambda p: _equations(p, dual, offset, free), (problem,), (tangents[0],))
     latent = problem.gram @ dual + offset
@@ -91,7 +91,7 @@ def _solve_definite(problem: Problem, in_dual, in_latent, explicit):
     if problem.has_offset:
         per_offset = root * solve(root)
         total = jnp.sum(per_offset)
-        determined = total > 0  # with no free example the offset has room to move: keep it
+        determined = total > 0  # without a free example the offset is not determined: keep it
         offset_change = jnp.sum(change) * jnp.where(
             determined, 1 / jnp.where(determined, total, 1), 0
         )
@@ -104,7 +104,7 @@ def _solve_general(problem: Problem, in_dual, in_latent, explicit):
     gram = problem.gram
     if not problem.has_offset:
         return gram.general_solve(in_dual, in_latent, -explicit), jnp.zeros((), gram.dtype)
-    # apart, since a derivative is linear in the first alone
+    # two separate systems, since a derivative is linear only in the first right-hand side
     change = gram.general_solve(in_dual, in_latent, -explicit)
     per_offset = gram.general_solve(in_dual, in_latent, in_latent)
     offset_change = jnp.sum(change) / jnp.sum(per_offset)

@@ -27,8 +27,8 @@ from ._problem import Options, Point, Problem, Solution, Start
 from ._proximal import solve_piecewise, solve_piecewise_near
 
 _STRIDE = 17  # a prime, since examples may come in a regular order
-_SMALL = 1024  # examples for which the matrix may as well be dense
-_SHARE = 8  # one example out of so many can be near a kink
+_SMALL = 1024  # with up to this many examples the matrix may as well be dense
+_SHARE = 8  # room for one example in eight near a kink
 _ROUNDS = 4
 _ROUGH = 0.15  # tolerance of a rough solution, in units of the latent function
 
@@ -110,7 +110,7 @@ def _solve_near_kinks(
     exact = options.tolerance_in(dtype)
 
     def solve_all(state: _Round) -> Solution:
-        # an exact solution of all is the last resort
+        # the last resort is an exact solution for all examples at once
         tolerance = jnp.where(state.number == 0, jnp.maximum(_ROUGH, exact), exact)
         return solve_piecewise_near(
             problem, state.point, Options(tolerance, options.max_iterations)

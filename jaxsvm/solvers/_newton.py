@@ -40,9 +40,9 @@ def solve_smooth(problem: Problem, start: Start, options: Options) -> Solution:
     """Minimize `1/2 beta' K beta + sum_i weights_i L(y_i, (K beta)_i + offset)`.
 
     The Newton step is found from `I + H^(1/2) K H^(1/2)`, `H` the weighted curvatures, so K is never
-    inverted. Each step is halved until the objective falls enough, which also keeps latent values on
-    this side of a wall where the loss is infinite. Of a loss that is not convex, negative curvatures
-    count as zero; the end is a stationary point.
+    inverted. Each step is halved until the objective falls enough, which also keeps latent values on this
+    side of a wall where the loss is infinite. If the loss is not convex, negative curvatures count as zero,
+    and the method ends at a stationary point.
 
     An example with a wall and a small weight is felt only next to its wall, where Newton's method crawls.
     So light examples begin with a larger weight, which falls with each full step, like the barrier of
@@ -115,7 +115,7 @@ def _advance(problem: Problem, options: Options, lightest, state: _State) -> _St
 
 
 def _conclude(problem: Problem, options: Options, last: _State) -> Solution:
-    """The best point, its final verdict and what became of the search."""
+    """The best point, its final verdict and the result code."""
     loss, (beta, offset, _) = problem.loss, last.best
     latent = problem.gram @ beta + offset
     # where the quick estimate of rounding errors is too large, the sharp one decides
@@ -166,7 +166,8 @@ def _step(problem: Problem, now: Point) -> tuple[Point, Float[Array, ""]]:
     def land(distance):
         beta = now.beta + distance * change.beta
         offset = now.offset + distance * change.offset
-        # latent values from scratch: the rounding errors of the way must not hide in what is judged
+        # recompute the latent values, so that accumulated rounding errors cannot hide in the point that is
+        # judged
         return distance, Point(beta, offset, gram @ beta + offset)
 
     def behind_the_wall(landing):

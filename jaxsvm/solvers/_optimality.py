@@ -92,8 +92,8 @@ def judge_piecewise(
 ) -> Verdict:
     """The verdict on coefficients within their bounds, for a piecewise loss.
 
-    The gap is the sum of the gaps in Fenchel's inequality, one for each example, plus what it costs to
-    make the coefficients sum to zero where the offset is free.
+    The gap is the sum of the gaps in Fenchel's inequality, one for each example, plus the cost of making the
+    coefficients sum to zero if the offset is free.
     """
     loss, y, weights = problem.loss, problem.y, problem.weights
     residual = jnp.max(loss.violation(y, latent, dual, weights))
@@ -117,13 +117,14 @@ def judge_smooth(
     latent: Float[Array, " n"],
     errors: Float[Array, " n"] | None = None,
 ) -> Verdict:
-    """The verdict for a smooth loss; of one that is not convex, how far it is from a stationary point.
+    """The verdict for a smooth loss; if it is not convex, how far the point is from a stationary one.
 
     Dual coefficients are the slopes at the latent values where the loss is flat compared with the prior, and
     `beta` where it is steep: there a rounding error of the latent value changes the slope a lot. The gap is
     Fenchel's for the steep examples, to second order `(beta + w L')^2 / (2 w L'')`, plus
-    `1/2 (beta - dual)' K (beta - dual)` for the flat ones. A coefficient that is no slope of the loss near
-    the latent value, such as one of the wrong sign beyond the margin, counts as flat by what it lacks.
+    `1/2 (beta - dual)' K (beta - dual)` for the flat ones. A coefficient may not be a slope of the loss
+    anywhere near the latent value, for example if it has the wrong sign beyond the margin. Then the part that
+    no slope explains counts as flat.
     """
     loss, y, weights = problem.loss, problem.y, problem.weights
     counts = weights > 0
@@ -152,14 +153,14 @@ def judge_smooth(
     slope_errors = jnp.where(steep, 0.0, curvatures * errors)
     errors = errors + deviations * jnp.sum(deviations * slope_errors)
     dual = jnp.where(steep, beta, -slopes)
-    # one step of Newton's method more squares the error, down to rounding errors
+    # one more step of Newton's method squares the error, down to rounding errors
     tolerance = max(0.01 * options.tolerance_in(beta.dtype), 2 * float(jnp.finfo(beta.dtype).eps))
     point = (beta, offset, latent)
     return _verdict(problem, options, tolerance, point, residual, gap, largest_gap, errors, dual)
 
 
 def _unreachable(problem: Problem, beta, latent, reach) -> Float[Array, " n"]:
-    """The part of each coefficient that the loss has for no latent value within reach."""
+    """The part of each coefficient that no slope of the loss explains, at any latent value within reach."""
     loss, y, weights = problem.loss, problem.y, problem.weights
     ends = [weights * loss.derivative(y, latent + step) for step in (-reach, reach)]
     low, high = -jnp.maximum(*ends), -jnp.minimum(*ends)
@@ -185,7 +186,8 @@ def _verdict(
         relative_excess = jnp.where(matters, excess / jnp.where(matters, total, 1.0), 0.0)
         residual = jnp.maximum(residual, 2 * size * relative_excess)
         largest_gap = largest_gap + excess * reach
-    # losses that differ by the rounding error of a latent value of unit size cannot be told apart
+    # losses that differ by less than the rounding error of a latent value of unit size cannot be
+    # distinguished
     noise = 64 * epsilon * at_zero
     certainty = options.gap_tolerance_in(dtype)
     allowed_gap = certainty * jnp.abs(primal) + noise

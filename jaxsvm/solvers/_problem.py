@@ -1,15 +1,16 @@
 """The problem that solvers solve, the points on the way, and the solution they return."""
 
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
+from typing_extensions import TypeVar
 
 from ..gram import AbstractGram
 from ..losses import AbstractLoss
 
-Loss = TypeVar("Loss", bound=AbstractLoss, covariant=True)
+Loss = TypeVar("Loss", bound=AbstractLoss, covariant=True, default=AbstractLoss)
 
 
 class Problem(eqx.Module, Generic[Loss]):

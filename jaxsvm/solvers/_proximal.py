@@ -10,11 +10,10 @@ with an exact line search ends on it after finitely many steps, whatever K: `ste
 positive definite. The stage's solution is the next center, and the step shrinks. So ill-conditioned and
 singular K need no special treatment, and the limit is the exact solution.
 
-Between stages the method *jumps*: it takes the free and the bound examples as they are, solves for the
-free ones, sorts the examples again and repeats (a primal-dual active-set step). Near the solution one
-or two jumps suffice, which makes warm starts cheap; far from it they may cycle, so after a few
-of them, or the first that makes matters worse, the method goes back to the center and on with the next
-stage.
+Between stages the method *jumps*: it takes the free and the bound examples as they are, solves for the free
+ones, sorts the examples again and repeats (a primal-dual active-set step). Near the solution one or two jumps
+suffice, which makes warm starts cheap; far from it they may cycle, so after a few of them, or after the first
+that makes matters worse, the method returns to the center and continues with the next stage.
 """
 
 from functools import partial
@@ -60,18 +59,18 @@ class _State(NamedTuple):
 
 
 class _Method(NamedTuple):
-    """What stays the same over all iterations."""
+    """The parts that stay the same over all iterations."""
 
     box: Box
     options: Options
     warm: bool
-    long_step: Float[Array, ""]  # with which a stage moves every latent value
+    long_step: Float[Array, ""]  # so long that a stage can move every latent value
 
 
 def solve_piecewise(
     problem: Problem[AbstractPiecewise], start: Start, options: Options, warm: bool
 ) -> Solution:
-    """Solve a kernel machine with a piecewise loss.
+    """Solve the dual of a kernel machine with a piecewise loss.
 
     **Arguments:** `problem`; `start`; `options`; `warm`, whether `start` is near the solution.
 
@@ -109,7 +108,7 @@ def _run(method: _Method, first: _State) -> Solution:
 
 
 def _long_step(box: Box, point: Point) -> Float[Array, ""]:
-    """A first step with which a stage can move each latent value by a tenth of the margin."""
+    """A first step so long that a stage can move each latent value by a tenth of the margin."""
     largest = jnp.maximum(jnp.max(jnp.abs(point.beta)), 1e-6 * box.size / box.amplitude)
     step = jnp.minimum(0.1 * box.amplitude, _SOFTENING * box.size / largest)
     return next_step(box, step, box.smallest_step)
@@ -136,7 +135,7 @@ def _first_point(box: Box, start: Start, warm: bool) -> Point:
 def _first_state(method: _Method, point: Point) -> _State:
     box, step = method.box, method.long_step
     if method.warm:
-        # near the solution Newton's method needs no help, if the loss's own compliance suffices
+        # near the solution Newton's method needs no proximal step if the compliance of the loss suffices
         direct = next_step(box, 0.0, box.smallest_step)
         step = jnp.where(direct == 0, direct, method.long_step)
     verdict = _judge(method, point)
@@ -188,8 +187,8 @@ def _iterate(method: _Method, state: _State) -> _State:
         if method.box.problem.has_offset:
             clipped = balanced(clipped, moved_free)
         beta = jnp.where(jumping, jnp.where(free, moved.beta, dual), clipped)
-        # recompute the latent values: rounding errors of a long way, such as that of a jump with a
-        # singular matrix, must not hide in what is judged
+        # recompute the latent values, so that accumulated rounding errors, such as those of a jump with a
+        # singular matrix, cannot hide in the point that is judged
         problem = method.box.problem
         latent = problem.latent(problem.gram.sparse_product(beta), moved.offset)
         return Point(beta, moved.offset, latent)
@@ -286,7 +285,7 @@ def _after_failure(state: _State, jumping) -> _State:
 
 
 def _conclude(method: _Method, last: _State) -> Solution:
-    """The best point, its final verdict and what became of the search."""
+    """The best point, its final verdict and the result code."""
     box, problem, best = method.box, method.box.problem, last.best
     # where the quick estimate of rounding errors is too large, the sharp one decides
     verdict = jax.lax.cond(

@@ -34,12 +34,12 @@ def solve_quadratic(problem: Problem[AbstractPiecewise], options: Options) -> So
 
     lift = 4 * y.shape[0] * jnp.finfo(dtype).eps * jnp.mean(gram.diagonal())
     plain = solve(None, 1)
-    # a numerically singular K with next to no noise: the refinement takes the jitter out again
+    # for a numerically singular K with almost no noise; the refinement removes the effect of the jitter
     sound = jnp.all(jnp.isfinite(plain[0]))
     dual, *per_offset = jax.lax.cond(sound, lambda: plain, lambda: solve(lift, 8))
     offset = jnp.zeros((), dtype)
     if problem.has_offset:
-        # once is exact but for rounding, which the sum of very different coefficients magnifies
+        # one round is exact up to rounding, which a sum of very different coefficients magnifies
         for _ in range(3):
             change = jnp.sum(dual) / jnp.sum(per_offset[0])
             dual, offset = dual - change * per_offset[0], offset + change

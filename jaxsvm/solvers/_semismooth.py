@@ -12,11 +12,11 @@ from ._problem import Point
 
 
 class Stage(NamedTuple):
-    """What one Newton step works on: a proximal step from a center, or a jump."""
+    """The setting of one Newton step: a proximal step from a center, or a jump."""
 
     jumping: Bool[Array, ""]
-    step: Float[Array, ""]  # with which the system is solved
-    length: Float[Array, ""]  # with which the examples are sorted
+    step: Float[Array, ""]  # the proximal step in the linear system
+    length: Float[Array, ""]  # the proximal step that decides which examples are free
     center: Point
     variance: Float[Array, ""]  # of the offset around the center's
 
@@ -53,13 +53,13 @@ def direction(
         offset_change = jnp.sum(now.beta + change) - pull
         offset_change = offset_change / (jnp.sum(per_offset[0]) + 1 / stage.variance)
         change = change - offset_change * per_offset[0]
-    # along a jump nobody looks at the latent values, and a vector of zeros costs nothing
+    # a jump does not use the latent values along the way, and a product with zeros costs nothing
     along = problem.gram.sparse_product(jnp.where(stage.jumping, 0.0, change))
     return Point(change, offset_change, along + offset_change)
 
 
 def _target(box: Box, now: Point, dual, near) -> Float[Array, " n"]:
-    """What `f + compliance dual` is for a free example."""
+    """The value of `f + compliance dual` for a free example."""
     problem, loss, y = box.problem, box.problem.loss, box.problem.y
     target = loss.target(y, dual)
     if loss.shape().compliance is None and loss.has_flat_zone:

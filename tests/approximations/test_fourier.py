@@ -49,7 +49,8 @@ def test_the_mean_over_seeds_is_the_kernel_matrix(name, inputs):
     factors = jax.jit(jax.vmap(lambda key: factor(kernel, x, 31, key)))(keys)
     matrices = np.asarray(factors @ jnp.swapaxes(factors, 1, 2))
     mean, error = np.mean(matrices, axis=0), np.std(matrices, axis=0) / 600**0.5
-    smooth = kernel.left if name == "white noise" else kernel  # the noise is no function
+    # white noise is not a function of the inputs
+    smooth = kernel.left if name == "white noise" else kernel
     expected = np.asarray(smooth.gram(x))
     assert np.all(np.abs(mean - expected) <= 4.5 * error + 1e-12)
     diagonals = np.einsum("kii->ki", matrices)
@@ -147,7 +148,7 @@ def test_each_term_has_its_share():
     np.testing.assert_allclose(alone, np.full((6, 1), 2.0**0.5))
 
 
-def test_what_cannot_be_done_is_said():
+def test_invalid_options_are_reported():
     x = points(2)
     for kernel, message in (
         (kernels.RBF() + kernels.Linear(), "kernel `Linear`: use `jaxsvm.Nystrom"),

@@ -100,9 +100,8 @@ def test_an_automatic_rank_meets_its_tolerance(tolerance, dtype):
     assert float(subspace.whiten(kernel, x).error) <= max(tolerance, unreachable)
     assert subspace.landmarks.shape == (subspace.rank,) and subspace.rank % 32 == 0
     assert len(set(subspace.landmarks.tolist())) == subspace.rank
-    if (
-        subspace.rank > 32
-    ):  # no block of landmarks too many: the best approximation needs half as many
+    # no block of landmarks too many: the best approximation needs half as many
+    if subspace.rank > 32:
         values = np.linalg.eigvalsh(np.asarray(kernel.gram(x), float))[::-1]
         best = int(np.argmax(1 - np.cumsum(values) / values.sum() <= tolerance)) + 1
         assert subspace.rank <= 32 * -(-2 * best // 32)

@@ -52,10 +52,10 @@ def test_counts(loss, fits):
     latent, alpha = parts(fits[loss])
     expected = reference.jaakkola_haussler(GRAM, Y, latent, alpha, WEIGHTS)
     assert 0 < expected < 1
-    value = JaakkolaHaussler().score(DenseGram(jnp.asarray(GRAM)), fits[loss])
+    value = JaakkolaHaussler().of_fit(DenseGram(jnp.asarray(GRAM)), fits[loss])
     assert value == pytest.approx(expected, rel=1e-12)
     expected = reference.support_vector_count(Y, latent, alpha, WEIGHTS)
-    value = SupportVectorCount().score(DenseGram(jnp.asarray(GRAM)), fits[loss])
+    value = SupportVectorCount().of_fit(DenseGram(jnp.asarray(GRAM)), fits[loss])
     assert value == pytest.approx(expected, rel=1e-12)
 
 
@@ -66,8 +66,8 @@ def test_stiff_span_is_the_jaakkola_haussler_bound(fits):
         return jax.nn.sigmoid(-5 * jnp.minimum(y * f, 1))
 
     fitted, gram = fits[losses.SquaredHinge], DenseGram(jnp.asarray(GRAM))
-    expected = JaakkolaHaussler(score).score(gram, fitted)
-    np.testing.assert_allclose(Span(eta=1e8).score(gram, fitted), expected, rtol=1e-6)
+    expected = JaakkolaHaussler(score).of_fit(gram, fitted)
+    np.testing.assert_allclose(Span(eta=1e8).of_fit(gram, fitted), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("loss", BOTH)
@@ -176,7 +176,7 @@ def test_gradients(loss):
         model = unravel(v)
         gram = exact_gram(model.kernel, x)
         fitted = fit_gram(model, gram, x, y, weights)
-        several = [criterion.score(gram, fitted) for criterion in of_fit]
+        several = [criterion.of_fit(gram, fitted) for criterion in of_fit]
         data = Data(x, y, weights)
         several += [RadiusMargin(b).evaluate(model, data)[0] for b in ("exact", "bound")]
         return jnp.stack(several)

@@ -159,11 +159,11 @@ def test_span(offset):
     assert (alpha == 0).any()
     for c1, c2, eta in ((5.0, 0.0, 1.0), (2.0, 0.5, 1e-2)):
         expected = reference.smoothed_span_estimate(GRAM, alpha, C, c1, c2, eta, offset, WEIGHTS)
-        value = Span(c1=c1, c2=c2, eta=eta).score(gram, fitted)
+        value = Span(c1=c1, c2=c2, eta=eta).of_fit(gram, fitted)
         np.testing.assert_allclose(value, expected, rtol=1e-8)
     expected = reference.raw_span_estimate(GRAM, alpha, C, offset, WEIGHTS)
     assert 0 < expected < 0.5
-    assert Span(smoothed=False).score(gram, fitted) == pytest.approx(expected)
+    assert Span(smoothed=False).of_fit(gram, fitted) == pytest.approx(expected)
 
 
 def test_smoothed_span_is_continuous_where_a_support_vector_is_lost():
@@ -275,7 +275,7 @@ def test_gradients(loss, offset):
         model = unravel(v)
         gram = exact_gram(model.kernel, x)
         fitted = fit_gram(model, gram, x, y, weights)
-        return jnp.stack([criterion.score(gram, fitted) for criterion in of_fit])
+        return jnp.stack([criterion.of_fit(gram, fitted) for criterion in of_fit])
 
     check_derivatives(values, vector, offset, forward=offset)
 
@@ -300,7 +300,7 @@ def test_second_derivatives():
     def slopes(t):
         def value(criterion):
             def score(s):
-                return criterion.score(DenseGram(jnp.asarray(GRAM) + s * change), fitted)
+                return criterion.of_fit(DenseGram(jnp.asarray(GRAM) + s * change), fitted)
 
             return jax.grad(score)
 
@@ -352,7 +352,7 @@ def test_float32():
         ):
             fitted = jsvm.fit(jsvm.KernelMachine(kernel, loss(C)), X, Y, weights=WEIGHTS)
             gram = DenseGram(jnp.asarray(GRAM, fitted.dual.dtype))
-            answers.append(criterion.score(gram, fitted))
+            answers.append(criterion.of_fit(gram, fitted))
         return answers
 
     with jax.enable_x64(False):

@@ -138,7 +138,7 @@ def test_classes(name):
         return
     parents = [parent for parent in cls.__mro__ if parent.__module__.startswith("jaxsvm")]
     text = "\n".join(parent.__doc__ or "" for parent in parents)
-    for other in re.findall(r"as for `(\w+)`", text):  # what is said there is not said again
+    for other in re.findall(r"as for `(\w+)`", text):  # parameters described there are not repeated
         text += next(c.__doc__ for c in CLASSES.values() if c.__name__ == other)
     taken = [p for p in inspect.signature(cls).parameters if not p.startswith("_")]
     missing = [p for p in taken if not is_described(p, text)]
@@ -205,7 +205,7 @@ def test_main_entry_points_have_examples():
 
 def test_examples_run(tmp_path, monkeypatch):
     """One after the other, in one namespace."""
-    monkeypatch.chdir(tmp_path)  # for those that write files
+    monkeypatch.chdir(tmp_path)  # for examples that write files
     texts = {name: thing.__doc__ for name, thing in OBJECTS.items()}
     texts |= {name: thing.__doc__ for name, (_, _, thing) in METHODS.items()}
     first = "jaxsvm.KernelMachine"

@@ -1,7 +1,7 @@
-# pyright: strict
+# pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 """A user's script: pyright checks it in strict mode, as users do who have their own code checked."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ import jaxsvm as jsvm
 from jaxsvm.kernels import RBF, AbstractKernel, Constant
 from jaxsvm.sklearn import LSSVC, BayesianSVC, BayesianSVR
 
-jax.config.update("jax_enable_x64", True)  # pyright: ignore[reportUnknownMemberType], here as below of JAX
+jax.config.update("jax_enable_x64", True)  # pyright: ignore[reportUnknownMemberType], as below, in JAX
 rng = np.random.default_rng(0)
 x = rng.normal(size=(40, 3))
 y = np.where(x[:, 0] * x[:, 1] > 0, 1.0, -1.0)
@@ -31,6 +31,7 @@ gram: jax.Array = kernels[-1].gram(x)
 # a machine knows its loss, and its loss knows its hyperparameters
 model = jsvm.KernelMachine(2 * RBF(ones) + Constant(0.1), jsvm.losses.Hinge(C=ones.sum()))
 penalty: jax.Array = model.loss.C
+single = jsvm.losses.Hinge(C=jnp.asarray(1.0))  # pyright: ignore[reportUnknownMemberType]
 wider = jsvm.replace(jsvm.freeze(model, "loss.C"), {"kernel.right.variance": 0.2})
 names: list[str] = list(jsvm.parameters(wider))
 lengthscale: jax.Array = RBF().lengthscale + jsvm.parameters(wider)[names[0]]
@@ -70,3 +71,13 @@ regressor = BayesianSVR(loss="quadratic").fit(x, x[:, 0])
 targets = regressor.predict(x) - classes
 targets, errors = regressor.predict(x, return_std=True)
 print(f"{targets[0]:.2f} +- {errors[0]:.2f}, C = {float(chosen):.3g}, {labels.shape}, {shares[0]}")
+
+# wrong options are errors: pyright reports a comment that has nothing to ignore
+if TYPE_CHECKING:
+    RBF(lengthscale="long")  # pyright: ignore[reportArgumentType]
+    print(model.loss.D)  # pyright: ignore
+    jsvm.fit(model, x, y, class_weight="even")  # pyright: ignore[reportArgumentType]
+    curve.probability(x, rule="mean")  # pyright: ignore[reportArgumentType]
+    BayesianSVC(method="spam")  # pyright: ignore[reportArgumentType]
+    BayesianSVR(loss="hinge")  # pyright: ignore[reportArgumentType]
+    jsvm.Nystrom(20, choice="best")  # pyright: ignore[reportArgumentType]

@@ -145,7 +145,7 @@ def test_a_start_that_failed_is_not_scored(climbed, monkeypatch):
     np.testing.assert_array_equal(path.scores, [np.inf, np.inf])
 
 
-def test_chains_that_went_badly_are_told_of_once():
+def test_chains_that_went_badly_are_reported_once():
     """A step size so long that few trajectories are accepted."""
     wild = {"method": jsvm.sampling.HMC(step_size=1.25)}
     with pytest.warns(SamplingWarning) as caught:

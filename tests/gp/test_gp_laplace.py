@@ -122,7 +122,7 @@ def test_leave_one_out_and_its_gradient():
     np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-8)
 
 
-# the other pairs have tests of their own
+# the other pairs have separate tests
 GRADIENTS = {
     "probit": (
         losses.Probit(0.5),
@@ -192,7 +192,7 @@ def test_flipped_labels():
     np.testing.assert_allclose(mean, cross @ np.asarray(found.fit.dual), rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(deviation**2, np.diag(covariance), rtol=1e-8)
     np.testing.assert_allclose(found.covariance(NEW), covariance, atol=1e-8)
-    # the same posterior as that of the library, but for what is said of its quality
+    # the same posterior as that of the library, except for the fields that describe its quality
     same = jsvm.laplace(found.fit)
     assert isinstance(found, jsvm.LaplacePosterior) and same.left_out is same.log_evidence is None
     np.testing.assert_allclose(same.latent(NEW), (mean, deviation), rtol=1e-12)

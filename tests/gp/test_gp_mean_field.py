@@ -34,9 +34,8 @@ FLIP_RATES = {"probit": 0.0, "flips": 0.05}
 
 def machine(loss):
     kernel = kernels.RBF(1.1, 2.5) + kernels.Constant(0.4)
-    if isinstance(
-        loss, losses.Probit
-    ):  # input noise of 0.3, most of it in the covariance: eq. 8.16
+    # input noise of 0.3, most of it in the covariance: eq. 8.16
+    if isinstance(loss, losses.Probit):
         kernel = kernel + kernels.White(0.25)
     return jsvm.KernelMachine(kernel, loss)
 

@@ -1,4 +1,4 @@
-"""Kernels of the user's own are factorized once; options of a fit are checked."""
+"""Kernels that users define are factorized once; options of a fit are checked."""
 
 import re
 
@@ -22,7 +22,7 @@ def cubic(a, b):
 
 
 class Cubic(kernels.AbstractKernel):
-    """The same as a class of the user's own."""
+    """The same as a user-defined class."""
 
     def matrix(self, x1, x2, same):
         return jax.vmap(lambda a: jax.vmap(lambda b: cubic(a, b))(x2))(x1)

@@ -158,7 +158,7 @@ ERRORS = {
 
 @pytest.mark.usefixtures("wrong_arrays")
 @pytest.mark.parametrize("mistake", ERRORS)
-def test_mistakes_are_told(mistake):
+def test_mistakes_are_reported(mistake):
     action, error, message = ERRORS[mistake]
     with pytest.raises(error, match=message):
         action()

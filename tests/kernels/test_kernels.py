@@ -96,7 +96,7 @@ def test_integer_inputs_are_numbers():
     np.testing.assert_array_equal(RBF().gram(whole), RBF().gram(whole.astype(float)))
 
 
-def test_a_white_kernel_tells_examples_apart_by_place():
+def test_a_white_kernel_distinguishes_examples_by_index():
     kernel = White(0.3)
     twice = np.concatenate([X, X])
     np.testing.assert_allclose(kernel.gram(twice), 0.3 * np.eye(12), rtol=1e-15)
@@ -261,6 +261,5 @@ def test_no_array_of_points_times_points_times_inputs(name):
     # as many parameters as inputs where there was one for each
     kernel = jax.tree.map(lambda v: jnp.resize(v, d) if v.ndim else v, _build(name))
     assert _largest_arrays(kernel, x, z) < n * m * d
-    assert (
-        _largest_arrays(Custom(cauchy), x, z) >= n * m * d
-    )  # so that the count is known to see it
+    # a kernel that does have such an array, to see that the count finds it
+    assert _largest_arrays(Custom(cauchy), x, z) >= n * m * d

@@ -58,7 +58,7 @@ def test_leaves_grow_with_the_matrix():
 
 
 @pytest.mark.parametrize("place", [3, 150])
-def test_indefinite_matrices_are_told_and_spoil_no_other(place):
+def test_indefinite_matrices_give_nan_and_spoil_no_other(place):
     bad = np.eye(200)
     bad[place, place] = -1.0
     good = smooth_kernel(200, 0.1)

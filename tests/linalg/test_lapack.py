@@ -95,7 +95,7 @@ def test_the_same_as_the_functions_of_jax(order):
         assert not calls_for_batches(function, MATRICES, VECTORS), name
 
 
-def test_calls_for_batches_are_seen():
+def test_calls_for_batches_are_detected():
     assert len(calls_for_batches(jax.vmap(jnp.linalg.cholesky), MATRICES)) == 1
 
 

@@ -1,4 +1,4 @@
-"""Losses of the user's own: a value is enough for fits, samples and the evidence."""
+"""Losses that users define: a value is enough for fits, samples and the evidence."""
 
 import equinox as eqx
 import jax
@@ -142,7 +142,7 @@ def test_noise_with_long_tails_or_on_one_side():
 def test_what_follows_from_a_fit():
     model = jsvm.KernelMachine(KERNEL, Student(3))
     fitted = jsvm.fit(model, X, TARGETS)
-    assert int(fitted.result) == jsvm.RESULTS.local_optimum  # which is what is known
+    assert int(fitted.result) == jsvm.RESULTS.local_optimum  # it is not declared convex
     posterior = jsvm.laplace(fitted)
     assert jsvm.laplace(jsvm.fit(jsvm.KernelMachine(KERNEL, Bounded()), X, TARGETS)).latent(X)
     (_, latent), (_, target) = posterior.latent(X), posterior.target(X)

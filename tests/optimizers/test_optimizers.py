@@ -40,7 +40,7 @@ def test_lbfgs_finds_the_end_of_a_curved_valley():
     np.testing.assert_allclose(point["a"], 1.0, atol=1e-7)
 
 
-def test_lbfgs_is_exact_on_a_quadratic_and_never_moves_further_than_told():
+def test_lbfgs_is_exact_on_a_quadratic_and_never_exceeds_its_largest_move():
     rng = np.random.default_rng(0)
     factor = rng.normal(size=(6, 6))
     matrix, target = jnp.asarray(factor @ factor.T + np.eye(6)), jnp.asarray(5 * rng.normal(size=6))

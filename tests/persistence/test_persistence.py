@@ -246,7 +246,7 @@ def local_kernel():
         ({"a": np.ma.array([1.0, 2.0], mask=[False, True])}, ValueError, "1 masked entry"),
     ],
 )
-def test_what_cannot_be_saved_is_said(thing, error, message, path):
+def test_values_that_cannot_be_saved_are_refused(thing, error, message, path):
     with pytest.raises(error, match=message):
         jsvm.save(path, thing)
     assert not path.exists()

@@ -124,7 +124,7 @@ def test_predictions_mark_the_examples(posterior):
     drawn = scatters(plot.predictions(posterior, NEW_X, NEW_Y))
     assert set(drawn) == {"targets", *groups}
     np.testing.assert_array_equal(drawn["targets"], np.stack([NEW_X[:, 0], NEW_Y], axis=1))
-    # each member of a mixture has groups of its own
+    # each member of a mixture has its own groups
     mixture = jsvm.LaplaceMixture((posterior,), jnp.ones(1))
     np.testing.assert_array_equal(scatters(plot.predictions(mixture))["example"], data)
     # no groups where all are free; none of those without weight

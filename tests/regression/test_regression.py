@@ -187,7 +187,7 @@ def test_draws_and_mixtures_have_the_intervals_of_their_own_distribution():
         ends = jnp.stack([low[point], high[point]])
         inside = jnp.mean(LOSSES[0].noise_cumulative(ends[None, :] - means[:, point, None]), axis=0)
         np.testing.assert_allclose(inside, [0.1, 0.9], atol=1e-10)
-    # two members that disagree, each with a noise of its own
+    # two members that disagree, each with its own noise
     both = jax.tree.map(
         lambda *leaves: jnp.stack(leaves), LOSSES[0], losses.SoftInsensitive(2.0, 0.5, 0.4)
     )

@@ -77,7 +77,7 @@ def test_draws_have_the_density(posterior, log_density):
         quantile = np.interp(level, np.cumsum(weights), places)
         error = np.sqrt(level * (1 - level) / effective)
         assert abs(np.mean(logs < quantile) - level) < 4 * error
-    # what is said about the draws themselves, up to a constant
+    # the log density of the draws themselves, up to a constant
     found = np.asarray(posterior.log_posterior).ravel()[:302]
     expected = np.asarray(log_density(logs.ravel()[:302]))
     np.testing.assert_allclose(found - found[0], expected - expected[0], atol=1e-7)

@@ -164,7 +164,7 @@ def test_no_draw_crosses_an_infinite_wall(walled):
 
 
 def test_a_chain_that_stands_still_is_named(walled):
-    """It starts so far out that its energy overflows; the others go on, and only the diagnostics show it."""
+    """It starts so far out that its energy overflows; the others continue. Only the diagnostics show it."""
     target = Target(walled.model.loss, walled.whitening.factor, Y, walled.weights)
     chains = walled.chains._replace(b=walled.chains.b.at[3].set(1e200))
     after, _, traces, _ = filter_jit(draw)(target, HMC(), chains, jax.random.key(1), 50, 5)
@@ -174,7 +174,7 @@ def test_a_chain_that_stands_still_is_named(walled):
     assert any("do not agree" in problem for problem in problems)
 
 
-def test_trouble_is_told_in_words():
+def test_problems_are_reported():
     with pytest.warns(SamplingWarning, match="no chain moves") as caught:
         sample(HINGE, X, Y, key=jax.random.key(0), method=HMC(step_size=300.0), draws=50)
     assert "400 of 400 trajectories diverged" in str(caught[0].message)
@@ -195,7 +195,7 @@ def test_trouble_is_told_in_words():
 
 
 @pytest.mark.parametrize("method", [HMC(), NUTS(max_doublings=3)], ids=["HMC", "NUTS"])
-def test_a_low_rank_is_told(method):
+def test_a_low_rank_is_reported(method):
     x = jnp.linspace(-3, 3, 12)[:, None]
     y = jnp.where(jnp.sin(3 * x[:, 0]) > 0, 1.0, -1.0)
     options = {"key": jax.random.key(0), "method": method, "draws": 200}
@@ -218,7 +218,7 @@ def test_few_draws_cannot_be_judged():
 
 @pytest.mark.parametrize("size", [1e-8, 1e-300], ids=["tiny", "none at all"])
 @pytest.mark.parametrize("chains", [1, 4])
-def test_steps_that_lead_nowhere_are_told_without_a_warm_up(size, chains):
+def test_steps_that_lead_nowhere_are_reported_without_a_warm_up(size, chains):
     with pytest.warns(SamplingWarning, match="hardly move .*raise the step size"):
         sample(
             HINGE, X, Y, key=jax.random.key(0), method=HMC(step_size=size), warmup=0, draws=50,

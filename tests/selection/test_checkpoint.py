@@ -81,7 +81,7 @@ def test_frozen_values_count_with_all_their_digits():
     assert fingerprint(free) != fingerprint(models[0])
 
 
-def test_plain_things_are_told_apart():
+def test_plain_values_are_distinguished():
     things = [
         None, True, 1, 1.0, "1", b"1", (1,), [1], {"a": 1}, {1}, ((1,), ()), ((), (1,)), int,
         np.array([1]), np.array([1.0]), np.array([[1]]), np.array([1, "a"], object),

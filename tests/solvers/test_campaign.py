@@ -30,7 +30,7 @@ def test_no_success_is_wrong_and_failures_are_few(dtype, problems):
     )
 
 
-def test_failures_are_told_apart():
+def test_failures_are_distinguished():
     """A well-posed problem is not beyond a precision; one with coefficients of 1e4 times 100 is."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1, 40, 2)).astype("float32").astype(float)

@@ -58,7 +58,7 @@ def test_the_solution_is_that_of_the_dense_matrix(name, variant):
 
 
 def test_examples_in_a_regular_order_are_no_problem():
-    """Every 17th example has the same label, so the subset tells nothing of the other class."""
+    """Every 17th example has the same label, so the subset has no example of the other class."""
     y = np.where(np.arange(N) % 17 == 0, 1.0, np.where(SCORE > 0, 1.0, -1.0))
     gram = LowRankGram(jnp.asarray(FACTOR))
     arguments = (jnp.asarray(y), jnp.ones(N), losses.Hinge(2.0), False)
