@@ -50,8 +50,8 @@ class AbstractLeaveOneOut(AbstractCriterion):
     ) -> tuple[LeaveOneOutPredictions, Int[Array, ""], Any]:
         """Solve on all examples, and predict each of them from the others.
 
-        **Arguments:** `model`; `gram`, its kernel matrix; `data`, which have been checked; `memory`, returned by
-        an earlier evaluation nearby, or None.
+        **Arguments:** `model`; `gram`, its kernel matrix; `data`, which have been checked; `memory`, returned
+        by an earlier evaluation nearby, or None.
 
         **Returns:** the predictions, the result code of the solution, and the memory for the next evaluation.
         """
