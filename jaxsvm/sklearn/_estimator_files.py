@@ -200,6 +200,11 @@ def _problem_of_machines(labels: np.ndarray, machines: list, inputs: int) -> str
             return "one of its machines cannot predict probabilities"
         if not isinstance(machine.search, Selection) or not _is_number(machine.score):
             return "one of its machines has no record of its search"
+        evidence = 0.0 if machine.evidence is None else machine.evidence
+        if not _is_number(machine.criterion) or not _is_number(evidence):
+            return "the criterion or the evidence of one of its machines is not a number"
+        if machine.relevance is not None and not _is_vector(machine.relevance, inputs):
+            return f"the relevance of one of its machines does not have {inputs} inputs"
         if (problem := _problem_of_shape(predict, inputs)) is not None:
             return problem
     return None
@@ -210,8 +215,10 @@ def _problem_of_regression(regression: Regression, inputs: int) -> str | None:
         regression.search, Selection
     ):
         return "`regression_` has a part of the wrong type"
-    if not _is_number(regression.score):
-        return "its score is not a number"
+    if not _is_number(regression.score) or not _is_number(regression.noise_deviation):
+        return "its score or its noise is not a number"
+    if regression.relevance is not None and not _is_vector(regression.relevance, inputs):
+        return f"its relevance does not have {inputs} inputs"
     return _problem_of_shape(regression.posterior.decision, inputs)
 
 

@@ -103,6 +103,17 @@ def test_estimators_whose_parts_do_not_belong_together(classifier, tmp_path):
         save_as("estimator", path, {**content, "state": {**content["state"], name: value}})
         with pytest.raises(FileError, match=r"inconsistent|unknown part|not text"):
             load(path)
+    machine = content["state"]["machines_"][0]
+    for name, value in (
+        ("relevance", [["a", {}]]), ("relevance", np.zeros(3)), ("relevance", np.array([1.0, np.nan])),
+        ("criterion", "x"), ("criterion", None), ("evidence", "x"), ("evidence", [1.0]),
+    ):  # fmt: skip
+        forged = {**machine, "fields": {**machine["fields"], name: value}}
+        save_as(
+            "estimator", path, {**content, "state": {**content["state"], "machines_": [forged]}}
+        )
+        with pytest.raises(FileError, match=f"{name}.* of one of its machines"):
+            load(path)
     for name in ("classes_", "machines_", "scaling_", "n_features_in_", "tol"):
         state = {key: value for key, value in content["state"].items() if key != name}
         save_as("estimator", path, {**content, "state": state})
@@ -124,6 +135,8 @@ def test_regressions_whose_parts_do_not_belong_together(regressor, tmp_path):
     for name, value in (
         ("target_scale_", -1.0), ("target_scale_", np.nan), ("target_center_", np.inf),
         ("target_center_", "0"), ("regression_", swapped), ("regression_", 1), ("n_features_in_", 3),
+        *(("regression_", {**part, "fields": {**part["fields"], field: forged}})
+          for field in ("relevance", "noise_deviation", "score") for forged in ("x", [1.0])),
     ):  # fmt: skip
         save_as("estimator", path, {**content, "state": {**content["state"], name: value}})
         with pytest.raises(FileError, match="its BayesianSVR is inconsistent"):
