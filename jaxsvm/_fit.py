@@ -326,7 +326,9 @@ def _class_weights(class_weight, model, y, weights) -> Float[Array, " n"]:
             raise ValueError(
                 f"`class_weight` must be positive and finite, but is {dict(class_weight)}"
             )
-    return jnp.where(y > 0, positive, negative).astype(weights.dtype)
+    both = jnp.where(y > 0, positive, negative).astype(weights.dtype)
+    # a traced weight of zero cannot be refused here: as a negative one it makes the data invalid
+    return jnp.where(both == 0, -1.0, both)
 
 
 def _start(init, y: Float[Array, " n"]) -> Start:

@@ -123,13 +123,13 @@ def test_impossible_options_are_refused(options, name):
         jsvm.fit(jsvm.KernelMachine(kernels.RBF(), losses.Hinge()), X, Y, **options)
 
 
-def test_a_traced_class_weight_of_nan_is_nonfinite():
+def test_a_traced_class_weight_must_be_a_positive_number():
     model = jsvm.KernelMachine(kernels.RBF(), losses.Hinge())
 
     def code(weight):
         weights = {-1: 1.0, 1: weight}
         return jsvm.fit(model, X, Y, class_weight=weights, throw=False).result
 
-    codes = jax.vmap(code)(jnp.array([1.0, jnp.nan, -1.0]))
+    codes = jax.vmap(code)(jnp.array([1.0, jnp.nan, -1.0, 0.0]))
     R = jsvm.RESULTS
-    assert codes.tolist() == [R.successful, R.nonfinite, R.invalid_data]
+    assert codes.tolist() == [R.successful, R.nonfinite, R.invalid_data, R.invalid_data]
