@@ -2,6 +2,7 @@
 
 import enum
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,6 +10,8 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from .runtime import is_traced
+
+_Value = TypeVar("_Value")
 
 
 class RESULTS(enum.IntEnum):
@@ -157,7 +160,7 @@ class FitError(RuntimeError):
     """Raised by `throw=True` when a computation fails; the message says what to do."""
 
 
-def raise_on_failure(value, result, details: Callable[[], str] = lambda: ""):
+def raise_on_failure(value: _Value, result: Any, details: Callable[[], str] = lambda: "") -> _Value:
     """Return the value if the result code is a success, else raise; in traced code, at run time.
 
     **Arguments:** `value`, a pytree; `result`, its code; `details`, a function whose text is added to the
