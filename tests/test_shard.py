@@ -101,7 +101,7 @@ def test_processes_that_disagree_all_raise(event, message):
 def test_a_process_ends_when_another_dies():
     (code, output, _), (other_code, _, _) = two_processes("death")
     assert other_code == 9
-    assert code != 0 and not output.strip()
+    assert code != 0 and "{" not in output  # no results
 
 
 def test_padding_repeats_rows_without_weight():

@@ -97,7 +97,7 @@ class CrossValidation(AbstractCriterion):
     def evaluate(self, model: KernelMachine, data: Data, memory: Any = None) -> Evaluation:
         x, y, weights = data.x, data.y, data.weights
         gram = data.gram(model.kernel)
-        fold = self._fold(y, weights, model.loss.is_classifier, data.representation.shards)
+        fold = self._fold(y, weights, model.loss.is_classifier, gram.shards)
         training = jnp.where(
             fold[None, :] == jnp.arange(self.folds)[:, None], 0.0, weights[None, :]
         )
@@ -106,7 +106,7 @@ class CrossValidation(AbstractCriterion):
         value = mean(scores.by_name(self.score)(y, held_out), weights)
         return evaluation(value, worst(results), memory)
 
-    def _fold(self, y, weights, stratified: bool, shards: int) -> Int[Array, " n"]:
+    def _fold(self, y, weights, stratified: bool, shards: int = 1) -> Int[Array, " n"]:
         if self.assignment is not None:
             return self.assignment
         if self.key is None:

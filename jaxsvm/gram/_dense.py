@@ -94,8 +94,8 @@ class DenseGram(AbstractGram):
         return True
 
     @property
-    def has_cheap_subsets(self) -> bool:
-        return True
+    def shards(self) -> int:
+        return 1
 
     def subset(self, examples: Array | slice) -> "DenseGram":
         return DenseGram(self.matrix[examples][:, examples])

@@ -205,8 +205,8 @@ class AbstractGram(eqx.Module):
 
     @property
     @abc.abstractmethod
-    def has_cheap_subsets(self) -> bool:
-        """Whether the rows of some examples can be put together without moving them between devices."""
+    def shards(self) -> int:
+        """The number of devices among which the examples are divided; if several, each keeps its rows."""
 
     @abc.abstractmethod
     def subset(self, examples: Int[Array, " m"] | slice) -> "AbstractGram":

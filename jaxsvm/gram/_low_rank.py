@@ -27,7 +27,9 @@ class LowRankGram(AbstractGram):
 
     factor: Float[Array, "n p"]
     extra: Float[Array, " n"] | None = None
-    shards: int = eqx.field(static=True, default=1)
+    shards: int = eqx.field(  # pyright: ignore[reportIncompatibleMethodOverride], it is immutable
+        static=True, default=1
+    )
 
     @property
     def dtype(self) -> Any:
@@ -183,10 +185,6 @@ class LowRankGram(AbstractGram):
     @property
     def has_cheap_rows(self) -> bool:
         return False
-
-    @property
-    def has_cheap_subsets(self) -> bool:
-        return self.shards == 1
 
     def subset(self, examples: Array | slice) -> "LowRankGram":
         return LowRankGram(

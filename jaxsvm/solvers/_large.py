@@ -40,7 +40,7 @@ def solve_large(problem: Problem, options: Options) -> Solution:
 
     **Returns:** a `Solution`.
     """
-    if not problem.gram.has_cheap_subsets:
+    if problem.gram.shards > 1:
         zeros = jnp.zeros_like(problem.y)
         return _solve_from(problem, Point(zeros, jnp.zeros((), problem.gram.dtype), zeros), options)
     loss = problem.loss
