@@ -48,6 +48,10 @@ LARGEST_GAP = {"float64": 1e-6, "float32": 1e-3}
 EPSILON = {"float64": 2**-52, "float32": 2**-23}
 BATCH = 36  # problems in one program
 DRAWS = 20  # of random rounding errors
+STEPS = (
+    1e-5,
+    1e-3,
+)  # over which the judge looks whether a loss is steep, relative to the latent value
 
 
 class Problems(NamedTuple):
@@ -174,16 +178,9 @@ def relative_gap(
     with np.errstate(over="ignore", invalid="ignore"):
         primal = np.sum(w * VALUE[loss](y, f, **parameters)) + dual @ gram @ dual / 2
     if loss in SLOPE:
-        slope = partial(SLOPE[loss], **parameters)
-        value = partial(VALUE[loss], **parameters)
-        steep = _steepness(slope, y, f) * w * np.diag(gram) > 1
-        other = _balanced(np.where(steep, dual, w * slope(y, f)), offset)
-        match = np.where(steep, _matching(slope, y, other / w, f), f)  # where the slope is `other`
-        with np.errstate(invalid="ignore"):
-            terms = w * (value(y, f) - value(y, match)) + other * (f - match)
-        # for the flat ones Fenchel's gap is zero but for what balancing has changed
-        terms = np.where(steep, terms, np.abs(w * slope(y, f) - other) * (1 + np.abs(f)))
-        gap = np.sum(np.abs(terms)) + (dual - other) @ gram @ (dual - other) / 2
+        gap = min(
+            _smooth_gap(loss, offset, gram, y, w, parameters, dual, f, step) for step in STEPS
+        )
     else:
         if loss in BOUNDED:
             dual = np.clip(dual, -w * parameters["C"], w * parameters["C"])
@@ -201,9 +198,27 @@ def relative_gap(
     return float(abs(gap) / (primal + noise)) if gap != 0 else 0.0
 
 
-def _steepness(slope, y, f):
+def _smooth_gap(loss, offset, gram, y, w, parameters, dual, f, step):
+    """The gap of a smooth loss whose steepness is measured over a step.
+
+    The dual coefficients depend on it, and the gap is above the true one for any of them: the smallest
+    counts. It makes a difference where the curvature jumps.
+    """
+    slope, value = partial(SLOPE[loss], **parameters), partial(VALUE[loss], **parameters)
+    steep = _steepness(slope, y, f, step) * w * np.diag(gram) > 1
+    other = _balanced(np.where(steep, dual, w * slope(y, f)), offset)
+    match = np.where(steep, _matching(slope, y, other / w, f), f)  # where the slope is `other`
+    with np.errstate(invalid="ignore"):
+        terms = w * (value(y, f) - value(y, match)) + other * (f - match)
+    # for the flat ones Fenchel's gap is zero but for what balancing has changed
+    terms = np.where(steep, terms, np.abs(w * slope(y, f) - other) * (1 + np.abs(f)))
+    gap = np.sum(np.abs(terms)) + (dual - other) @ gram @ (dual - other) / 2
+    return gap if np.isfinite(gap) else np.inf
+
+
+def _steepness(slope, y, f, step):
     """The curvature by central differences."""
-    step = 1e-5 * np.maximum(np.abs(f), 1e-3)
+    step = step * np.maximum(np.abs(f), 1e-3)
     return np.abs(slope(y, f + step) - slope(y, f - step)) / (2 * step)
 
 

@@ -19,7 +19,7 @@ class Box(NamedTuple):
     moves a latent value by its typical size. `stiffest` is the least compliance, `size` the typical size of
     latent values, `amplitude` the mean variance. `offset_variance` is so large that even the lightest example
     can move the offset freely. `smallest_step` is the smallest proximal step that keeps matrices positive
-    definite.
+    definite and that moves latent values by more than their rounding errors, however small the bounds.
     """
 
     problem: Problem[AbstractPiecewise]
@@ -50,6 +50,7 @@ def box_of(problem: Problem[AbstractPiecewise]) -> Box:
     size = latent_size(problem)
     reach = jnp.minimum(bound, size / (amplitude + compliance))
     smallest = jnp.min(jnp.where(reach > 0, reach, jnp.inf))
+    softest = size / jnp.maximum(jnp.max(reach), jnp.finfo(dtype).tiny / epsilon)
     return Box(
         problem=problem,
         compliance=compliance,
@@ -61,7 +62,7 @@ def box_of(problem: Problem[AbstractPiecewise]) -> Box:
         size=size,
         amplitude=amplitude,
         offset_variance=jnp.maximum(amplitude, size / smallest),
-        smallest_step=4 * max(examples, 64) * epsilon * amplitude,
+        smallest_step=4 * epsilon * jnp.maximum(max(examples, 64) * amplitude, 16 * softest),
     )
 
 

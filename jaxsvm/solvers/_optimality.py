@@ -141,17 +141,17 @@ def judge_smooth(
     smooth = problem.gram @ flat_misfit
     flat_gap = jnp.maximum(flat_misfit @ smooth, 0) / 2
     gap = flat_gap + jnp.sum(curvatures * shift**2) / 2
-    # a product of large coefficients that cancel is small only up to its rounding errors
+    # the slopes of flat examples have the errors of their latent values
+    slope_errors = jnp.where(steep, 0.0, curvatures * errors)
     deviations = jnp.sqrt(jnp.maximum(problem.gram.diagonal(), 0))
+    spread = jnp.sqrt(jnp.sum((deviations * slope_errors) ** 2))
+    # a product of large coefficients that cancel is small only up to its rounding errors
     norm = jnp.sqrt(jnp.sum((deviations * flat_misfit) ** 2))
     hidden = jnp.sum(jnp.abs(flat_misfit) * _errors_of_sums(deviations * norm, flat_misfit)) / 2
-    largest_gap = (
-        flat_gap + hidden + jnp.sum(jnp.where(steep, curvatures * (shift + errors) ** 2, 0.0)) / 2
-    )
+    steep_gap = jnp.sum(jnp.where(steep, curvatures * (shift + errors) ** 2, 0.0)) / 2
+    largest_gap = (jnp.sqrt(2 * flat_gap) + spread) ** 2 / 2 + hidden + steep_gap
     residual = jnp.maximum(jnp.max(jnp.abs(smooth)), jnp.max(shift))
-    # the slopes of flat examples have the errors of their latent values, and the product adds them up
-    slope_errors = jnp.where(steep, 0.0, curvatures * errors)
-    errors = errors + deviations * jnp.sum(deviations * slope_errors)
+    errors = errors + deviations * jnp.sum(deviations * slope_errors)  # the product adds them up
     dual = jnp.where(steep, beta, -slopes)
     # one more step of Newton's method squares the error, down to rounding errors
     tolerance = max(0.01 * options.tolerance_in(beta.dtype), 2 * float(jnp.finfo(beta.dtype).eps))

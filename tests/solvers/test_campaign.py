@@ -106,16 +106,22 @@ def test_a_hopeless_regression_is_reported():
     assert int(fitted.result) == jsvm.RESULTS.precision_limit or fitted.stats.duality_gap < 1e-6
 
 
-@pytest.mark.parametrize("variance, C", [(1e-4, 1e-8), (1e-3, 1e-4), (1.0, 1e-3)])
-def test_a_free_offset_is_right_however_small_the_penalty(variance, C):
+@pytest.mark.parametrize(
+    "variance, C", [(1e-4, 1e-8), (1e-6, 1e-8), (1e-6, 1e-6), (1e-3, 1e-4), (1.0, 1e-3)]
+)
+def test_a_free_offset_is_right_however_small_the_penalty(variance, C, dtype):
     """With 14 labels against 6 and a weak penalty the offset serves the majority: the objective is 12 C."""
-    x = np.random.default_rng(0).normal(size=(20, 2))
-    y = np.where(np.arange(20) < 14, 1.0, -1.0)
+    x = np.random.default_rng(0).normal(size=(20, 2)).astype(dtype)
+    y = np.where(np.arange(20) < 14, 1.0, -1.0).astype(dtype)
     model = jsvm.KernelMachine(jsvm.kernels.RBF(1.0, variance), jsvm.losses.Hinge(C), offset=True)
     fitted = jsvm.fit(model, x, y)
-    assert float(fitted.stats.objective) / C == pytest.approx(12, rel=20 * variance * C + 1e-9)
-    assert float(fitted.offset) == pytest.approx(1, abs=20 * variance * C + 1e-9)
-    assert abs(float(np.sum(fitted.dual))) <= 1e-9 * C
+    rounding = 1e-9 if dtype == "float64" else 2e-6
+    assert float(fitted.stats.objective) / C == pytest.approx(12, rel=20 * variance * C + rounding)
+    assert float(fitted.offset) == pytest.approx(1, abs=20 * variance * C + rounding)
+    assert abs(float(np.sum(fitted.dual))) <= rounding * C
+    assert (
+        int(fitted.stats.iterations) < 60
+    )  # no stage reached its limit, as it does if rounding errors rule
 
 
 def test_of_many_optimal_offsets_the_middle_one_is_taken():
