@@ -23,3 +23,4 @@ from ._representation import represent as represent
 from ._whitening import AbstractSubspace as AbstractSubspace
 from ._whitening import LandmarkSubspace as LandmarkSubspace
 from ._whitening import Whitening as Whitening
+from ._whitening import lost_share as lost_share

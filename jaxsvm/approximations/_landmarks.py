@@ -10,11 +10,12 @@ from jaxtyping import Array, Float, Int
 
 from .._machine import KernelMachine
 from ..hyperparameters import unfreeze
+from ..kernels import varying_part
 from ..runtime import count_row_shards, gather_rows, jit
 from ._pivoting import BLOCK, add_pivots, no_pivots, with_capacity
 
 Choice = Literal["random", "kmeans++", "pivoted", "randomly pivoted"]
-_SAMPLE = 16_384  # candidates for landmarks among examples that are divided among devices
+_CANDIDATES = 20_000  # for landmarks; more examples hardly offer better ones
 _FIRST_CAPACITY = 8 * BLOCK  # for pivots; doubled each time it is full
 
 
@@ -32,34 +33,41 @@ def choose_landmarks(
       approximation of a slightly lower rank, and all work is in matrix products. If the variance is used up
       by fewer landmarks, the first of the other examples fill up the number.
 
-    Examples that are divided among devices have candidates first: one at random from each of equal stretches
-    of the examples. With `"random"` all of them become landmarks. The other choices are made among 16384.
+    Of more than 20,000 examples, the last three look at so many candidates only (or twice as many as there
+    are landmarks): one at random from each of equal stretches of the examples. More hardly offer better
+    landmarks. `"random"` among examples that are divided among devices takes landmarks in the same way.
 
     **Arguments:** `model`, whose kernel measures distances; `x`, the inputs; `count`, the number of
     landmarks; `choice`, one of the four; `key`, a random key.
 
     **Returns:** the indices of the landmarks, in ascending order.
     """
-    if count_row_shards(x) > 1:
-        candidates = _candidates(x.shape[0], count if choice == "random" else _SAMPLE, key)
-        if choice == "random":
-            return jnp.asarray(candidates)
-        sample = jnp.asarray(gather_rows(x, candidates))
-        return jnp.asarray(candidates)[choose_landmarks(model, sample, count, choice, key)]
     if choice == "random":
+        if count_row_shards(x) > 1:
+            return _one_of_each_stretch(x.shape[0], count, key)
         return jnp.sort(jax.random.permutation(key, x.shape[0])[:count])
     # indices have no derivative
     kernel, x = jax.lax.stop_gradient((unfreeze(model).kernel, x))
-    if choice == "randomly pivoted":
-        return jnp.sort(_random_pivots(kernel, x, count, key))
-    return jnp.sort(_greedy_landmarks(kernel, x, count, choice, key))
+    indices, points = _candidates(x, count, key)
+    choose = _random_pivots if choice == "randomly pivoted" else partial(_greedy_landmarks, choice)
+    return indices[jnp.sort(choose(kernel, points, count, key))]
 
 
-def _candidates(examples: int, count: int, key: Any) -> np.ndarray:
-    """Different indices of examples, one from each of equal stretches, without an array of all of them."""
-    count = min(count, examples)
-    stretch = examples // count
-    return np.arange(count) * stretch + np.asarray(jax.random.randint(key, (count,), 0, stretch))
+def _candidates(x, count, key) -> tuple[Int[Array, " c"], Float[Array, "c d"]]:
+    """The examples among which landmarks are chosen: their indices and inputs, on one device."""
+    examples, divided = x.shape[0], count_row_shards(x) > 1
+    number = min(max(_CANDIDATES, 2 * count), examples)
+    if number == examples and not divided:
+        return jnp.arange(examples), x
+    indices = _one_of_each_stretch(examples, number, jax.random.fold_in(key, 1))
+    return indices, jnp.asarray(gather_rows(x, np.asarray(indices))) if divided else x[indices]
+
+
+def _one_of_each_stretch(examples: int, count: int, key: Any) -> Int[Array, " c"]:
+    """Indices of examples, one at random from each of equal stretches, without an array of all of them."""
+    edges = np.arange(count + 1) * examples // count
+    places = jax.random.randint(key, (count,), 0, jnp.asarray(np.diff(edges)))
+    return jnp.asarray(edges[:-1]) + places
 
 
 @partial(jit, static_argnums=2)
@@ -78,20 +86,16 @@ def landmarks_to_tolerance(
 
     Their number is a multiple of 32, so that programs for one number serve others nearby, unless it is
     `max_count` or the variance is used up before. The host looks at the share after each block of pivots, so
-    the model and the inputs must not be traced. Of examples that are divided among devices, 16384 are
-    candidates, and the share is that of their variance.
+    the model and the inputs must not be traced. Of more than 20,000 examples, so many are candidates (see
+    `choose_landmarks`), and the share is that of their variance, without `Constant` terms of the kernel.
 
     **Arguments:** `model`; `x`, the inputs; `tolerance`, the share that may be lost; `max_count`, the largest
     number of landmarks; `key`, a random key.
 
     **Returns:** the indices of the landmarks, in ascending order, and the share that is lost.
     """
-    if count_row_shards(x) > 1:
-        candidates = _candidates(x.shape[0], _SAMPLE, key)
-        sample = jnp.asarray(gather_rows(x, candidates))
-        few, lost = landmarks_to_tolerance(model, sample, tolerance, max_count, key)
-        return jnp.asarray(candidates)[few], lost
     kernel, limit = unfreeze(model).kernel, min(max_count, x.shape[0])
+    indices, x = _candidates(x, limit, key)
     capacity = min(_FIRST_CAPACITY, limit)
     pivots, target = _no_pivots(kernel, x, capacity, key), 0
     while True:
@@ -102,7 +106,7 @@ def landmarks_to_tolerance(
         pivots, lost = _add_pivots(kernel, x, pivots, jnp.asarray(target))
         number, share = int(pivots.number), float(lost)
         if share <= tolerance or number < target or number == limit:
-            return jnp.sort(pivots.indices[:number]), share
+            return indices[jnp.sort(pivots.indices[:number])], share
 
 
 @partial(jit, static_argnums=2)
@@ -113,11 +117,11 @@ def _no_pivots(kernel, x, capacity, key):
 @partial(jit, donate_argnums=2)
 def _add_pivots(kernel, x, pivots, count):
     pivots = add_pivots(kernel, x, pivots, count)
-    return pivots, jnp.sum(pivots.residual) / jnp.sum(kernel.diagonal(x))
+    return pivots, jnp.sum(pivots.residual) / jnp.sum(varying_part(kernel).diagonal(x))
 
 
-@partial(jit, static_argnums=(2, 3))
-def _greedy_landmarks(kernel, x, count, choice, key):
+@partial(jit, static_argnums=(0, 3))
+def _greedy_landmarks(choice, kernel, x, count, key):
     variances = kernel.diagonal(x)
 
     def column(index):

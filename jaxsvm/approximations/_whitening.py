@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..kernels import AbstractKernel, is_user_defined
+from ..kernels import AbstractKernel, is_user_defined, varying_part
 from ..linalg import eigh
 from ._basis import AbstractBasis, LandmarkBasis
 
@@ -16,8 +16,8 @@ from ._basis import AbstractBasis, LandmarkBasis
 class Whitening(eqx.Module):
     """Latent values as `theta = V b`, where `b` has the prior `N(0, I)`, so that `V V' ~ K`.
 
-    `factor` is V; `basis` continues it to new points; `error` is the lost share of the prior's variance,
-    `1 - tr(V V') / tr(K)`, or negative if the kernel is not positive semi-definite (`lost_share`).
+    `factor` is V; `basis` continues it to new points; `error` is the lost share of the prior's variance, or
+    negative if the kernel is not positive semi-definite (`lost_share`).
     """
 
     factor: Float[Array, "n p"]
@@ -75,7 +75,10 @@ class LandmarkSubspace(AbstractSubspace):
 def lost_share(
     kernel: AbstractKernel, x: Float[Array, "n d"], factor: Float[Array, "n p"]
 ) -> Float[Array, ""]:
-    """The share of the prior's variance that a low rank loses, `1 - tr(V V') / tr(K)`, without a derivative.
+    """The share of the prior's variance that a low rank loses, without a derivative.
+
+    It is `tr(K - V V')` over the trace of K without its `Constant` terms. Any low rank keeps the variance of
+    an offset, so a large one must not hide what is lost of the function.
 
     `V V'` has nowhere more variance than a covariance matrix K. If it has more at some examples, a
     user-defined kernel is not positive semi-definite. Then this is minus the share that is added there.
@@ -85,10 +88,11 @@ def lost_share(
     **Returns:** a number, negative if the kernel is not positive semi-definite.
     """
     variances = kernel.diagonal(x)
-    total = jnp.sum(variances)
-    share = jnp.maximum(1 - jnp.sum(factor**2) / total, 0.0)
+    total = jnp.sum(varying_part(kernel).diagonal(x))
+    lost = variances - jnp.sum(factor**2, axis=1)
+    share = jnp.clip(jnp.sum(lost) / total, 0.0, 1.0)
     if is_user_defined(kernel):
-        added = jnp.sum(jnp.maximum(jnp.sum(factor**2, axis=1) - variances, 0.0)) / total
+        added = jnp.sum(jnp.maximum(-lost, 0.0)) / total
         rounding = jnp.finfo(factor.dtype).eps ** 0.5  # far more than factorizations add
         share = jnp.where(added > rounding, -added, share)
     return jax.lax.stop_gradient(share)

@@ -7,6 +7,7 @@ from ._algebra import Sum as Sum
 from ._algebra import waves_of as waves_of
 from ._constant import Constant as Constant
 from ._constant import White as White
+from ._constant import varying_part as varying_part
 from ._custom import Custom as Custom
 from ._custom import HashableTree as HashableTree
 from ._custom import UserFunction as UserFunction

@@ -7,7 +7,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..fields import Natural, natural, positive
-from ._algebra import AbstractSpectral
+from ._algebra import AbstractKernel, AbstractSpectral, Sum
 from ._spectrum import Waves
 
 
@@ -61,3 +61,20 @@ class White(AbstractSpectral):
 
     def waves(self) -> tuple[Waves, ...]:
         return ()
+
+
+def varying_part(kernel: AbstractKernel) -> AbstractKernel:
+    """The kernel without the `Constant` kernels among its terms.
+
+    The variance of an offset may be many times that of the function, and says nothing about its shape.
+
+    **Arguments:** `kernel`.
+
+    **Returns:** a kernel; a constant one if it has no other terms.
+    """
+    if not isinstance(kernel, Sum):
+        return kernel
+    left, right = varying_part(kernel.left), varying_part(kernel.right)
+    if isinstance(left, Constant):
+        return right
+    return left if isinstance(right, Constant) else left + right

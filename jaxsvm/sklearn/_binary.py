@@ -174,8 +174,7 @@ def _by_fits(settings: Settings, kernel, subset: Examples, full: Examples, key) 
     score = float(full.weights @ np.logaddexp(0, -full.y * sigmoid(left_out)))
     evidence = None if evidence is None else float(evidence)
     relevance = relevances(search.model, full.x.shape[1])
-    lost = fitted.stats.lost_variance
-    matrix = matrix_of(search.model, full.rows, fitted.expansion, lost)
+    matrix = matrix_of(fitted.expansion, fitted.stats.lost_variance)
     value = float(search.value)
     return Binary(fitted, sigmoid, search, value, evidence, score, relevance, *matrix)
 
@@ -190,8 +189,7 @@ def _by_mean_field(settings: Settings, kernel, subset: Examples, full: Examples,
     posterior = dataclasses.replace(posterior, model=search.model)
     value = float(search.value)
     score, relevance = value * full.weights.sum(), relevances(search.model, full.x.shape[1])
-    lost = posterior.lost_variance
-    matrix = matrix_of(search.model, full.rows, posterior.expansion, lost)
+    matrix = matrix_of(posterior.expansion, posterior.lost_variance)
     return Binary(posterior, None, search, value, None, score, relevance, *matrix)
 
 

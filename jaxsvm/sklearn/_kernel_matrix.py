@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import Exact, KernelMachine, Nystrom, RandomFourier, kernels, unfreeze
+from .. import Exact, KernelMachine, Nystrom, unfreeze
 from ..approximations import (
     EXACT,
     AbstractApproximation,
@@ -28,7 +28,6 @@ _TOLERANCE = 0.01  # the share of the prior's variance that "auto" loses if its 
 _REPORTED = 0.05  # the share that may be lost without a warning
 _MAX_RANK = 2000
 _WORK, _SEARCH_WORK = 5e10, 1e10  # the largest n p^2 of a fit, and of each step of a search
-_CANDIDATES = 20_000  # rows among which "auto" chooses its landmarks
 _SQUARES = 6  # matrices of n x n numbers that a fit with its leave-one-out values holds at a time
 _TALLS = 6  # matrices of n x p numbers
 
@@ -60,52 +59,29 @@ def represented(
     """The kernel matrix of some rows, with landmarks chosen at a model; raises if memory is too small.
 
     Beyond `EXACT_ROWS` rows, "auto" adds landmarks by randomly pivoted Cholesky until they lose no more than
-    1 % of the variance, or their number p is so large that a fit would take long: `n p^2 = 5e10`, or 2000. It
-    chooses them among 20,000 random rows. In more rows it would find hardly better ones, but need as much
-    memory as a fit. A search may end at much shorter lengthscales than it began with, which need more
-    landmarks. So `for_search` their number is the largest for which `n p^2 = 1e10`.
+    1 % of the variance, or their number p is so large that a fit would take long: `n p^2 = 5e10`, or 2000. A
+    search may end at much shorter lengthscales than it began with, which need more landmarks. So `for_search`
+    their number is the largest for which `n p^2 = 1e10`.
 
-    Fits and searches do not warn of what is lost, because they count the variance of an offset too.
-    `warn_of_lost_variance` does.
+    Fits and searches do not warn of what is lost. `warn_of_lost_variance` does, once for all of them.
     """
     rows, inputs = x.shape
     if is_exact(approximation, rows):
         require_memory(rows, inputs, None)
         return EXACT
     if not isinstance(approximation, str):
-        is_fourier = isinstance(approximation, RandomFourier)  # whose waves are those of all terms
-        found = represent(
-            approximation, model if is_fourier else without_offset(model), jnp.asarray(x)
-        )
+        found = represent(approximation, model, jnp.asarray(x))
         require_memory(rows, inputs, _features(found, model, x))
         return dataclasses.replace(found, tolerance=1.0)
-    key = jax.random.key(0)
-    candidates = np.arange(rows)
-    if rows > _CANDIDATES:
-        candidates = np.sort(np.random.default_rng(0).choice(rows, _CANDIDATES, replace=False))
-    some, model = jnp.asarray(x[candidates]), without_offset(model)
+    key, points = jax.random.key(0), jnp.asarray(x)
     most = min(_MAX_RANK, int(((_SEARCH_WORK if for_search else _WORK) / rows) ** 0.5))
     if for_search:
-        landmarks = choose_landmarks(model, some, most, "randomly pivoted", key)
+        landmarks = choose_landmarks(model, points, most, "randomly pivoted", key)
     else:
-        landmarks, _ = landmarks_to_tolerance(model, some, _TOLERANCE, most, key)
+        landmarks, _ = landmarks_to_tolerance(model, points, _TOLERANCE, most, key)
     rank = landmarks.shape[0]
     require_memory(rows, inputs, rank)
-    kept = LandmarkSubspace(jnp.asarray(candidates)[landmarks], rank)
-    return Representation(kept, tolerance=1.0)
-
-
-def without_offset(model: KernelMachine) -> KernelMachine:
-    """The machine without the constant that was added to its kernel; all parameters are free.
-
-    The variance of an offset may be a hundred times that of the function. Then one landmark would be enough
-    to lose hardly any of their sum.
-    """
-    free = unfreeze(model)
-    kernel = free.kernel
-    if isinstance(kernel, kernels.Sum) and isinstance(kernel.right, kernels.Constant):
-        return KernelMachine(kernel.left, free.loss, free.offset)
-    return free
+    return Representation(LandmarkSubspace(landmarks, rank), tolerance=1.0)
 
 
 class Matrix(NamedTuple):
@@ -115,21 +91,11 @@ class Matrix(NamedTuple):
     lost_variance: float
 
 
-def matrix_of(
-    model: KernelMachine, x: np.ndarray, expansion: Expansion | None, lost: Any
-) -> Matrix:
-    """Describe the kernel matrix of a fit; the variance of an offset does not count.
-
-    `lost` is the share of the variance that the low rank loses, the offset included.
-    """
+def matrix_of(expansion: Expansion | None, lost: Any) -> Matrix:
+    """Describe the kernel matrix of a fit; `lost` is the share of the variance that the low rank loses."""
     if expansion is None:
         return Matrix(None, 0.0)
-    points = jnp.asarray(x)
-    total, own = (
-        jnp.sum(kernel.diagonal(points))
-        for kernel in (unfreeze(model).kernel, without_offset(model).kernel)
-    )
-    return Matrix(expansion.coefficients.shape[0], min(1.0, float(lost * total / own)))
+    return Matrix(expansion.coefficients.shape[0], float(lost))
 
 
 def warn_of_lost_variance(

@@ -295,8 +295,7 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
         tuned_loss: Any = search.model.loss
         deviation = float(tuned_loss.noise_variance) ** 0.5
         relevance = relevances(search.model, inputs)
-        lost = fitted.stats.lost_variance
-        matrix = matrix_of(search.model, _rows(x, weights), fitted.expansion, lost)
+        matrix = matrix_of(fitted.expansion, fitted.stats.lost_variance)
         return Regression(laplace(fitted), search, float(score), deviation, relevance, *matrix)
 
     def _fitted(self) -> Regression:

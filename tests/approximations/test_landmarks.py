@@ -116,7 +116,7 @@ def test_an_automatic_rank_ends_where_the_kernel_does():
     assert rough.landmarks is None and rough.rank == 40
 
 
-def test_few_programs_for_an_automatic_rank():
+def test_few_programs_for_an_automatic_rank(keep_programs):
     x = jnp.asarray(np.random.default_rng(2).normal(size=(701, 4)))
     before = compilations(_add_pivots)
     rank = automatic(jsvm.kernels.Matern12(2.0), x, tolerance=0.1).rank
@@ -148,3 +148,41 @@ def test_bad_options_of_an_automatic_rank():
     with pytest.raises(ValueError, match='`rank` must be a positive integer or "auto"'):
         Nystrom("all")
     assert Nystrom("auto", choice="randomly pivoted") == Nystrom("auto")
+
+
+def test_a_large_offset_hides_no_loss():
+    """Any low rank keeps an offset, whose variance would make the lost share as small as one likes."""
+    x = np.random.default_rng(0).normal(size=(80, 2))
+    y = np.where(x[:, 0] > 0, 1.0, -1.0)
+
+    def lost(kernel):
+        model = jsvm.KernelMachine(kernel, jsvm.losses.SquaredHinge())
+        low = Nystrom(landmarks=tuple(range(10)))
+        return float(jsvm.fit(model, x, y, approximation=low).stats.lost_variance)
+
+    with pytest.warns(ApproximationWarning, match="loses"):
+        without = lost(jsvm.kernels.RBF(0.7))
+        large = lost(jsvm.kernels.Constant(1e4) + jsvm.kernels.RBF(0.7))
+    assert without > 0.2
+    assert without <= large < 1.3 * without  # it takes one of the ten landmarks to keep the offset
+
+
+def test_a_large_offset_does_not_end_an_automatic_rank():
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(300, 2)))
+
+    def rank(kernel):
+        model = jsvm.KernelMachine(kernel, jsvm.losses.SquaredHinge())
+        return Nystrom("auto", tolerance=0.02).subspace(model, x).rank
+
+    without = rank(jsvm.kernels.RBF(0.5))
+    assert without > 32
+    assert rank(jsvm.kernels.RBF(0.5) + jsvm.kernels.Constant(1e4)) >= without
+
+
+@pytest.mark.parametrize("choice", ["kmeans++", "pivoted", "randomly pivoted"])
+def test_the_last_rows_are_candidates(choice):
+    """Nearly twice as many rows as candidates: the second half of them must not be left out."""
+    rows = 39_999
+    x = jnp.where(jnp.arange(rows) < rows // 2, 0.0, 5.0)[:, None]
+    landmarks = choose_landmarks(MODEL, x, 2, choice, jax.random.key(0))
+    assert np.asarray(x)[landmarks, 0].tolist() == [0.0, 5.0]
