@@ -10,7 +10,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._fit import fit_gram
 from .._machine import KernelMachine
-from ..linalg import cholesky, one_by_one, solve_by_factor
+from ..gram import AbstractGram
+from ..linalg import one_by_one
 from ..losses import Hinge, SquaredHinge
 from ..results import RESULTS
 from ._criterion import (
@@ -63,13 +64,11 @@ class RadiusMargin(AbstractCriterion):
             radius = jnp.max(jnp.where(counts, heights, -jnp.inf))
             result = fitted.result
         else:
-            # an example of weight two is two rows, each with its own 1/C
-            shift = jnp.where(counts, compliance / jnp.where(counts, weights, 1.0), 0.0)
-            matrix = gram.dense() + jnp.diag(shift)
-            ball = enclosing_ball(matrix, heights, counts, self.max_iterations)
+            own = jnp.full_like(weights, compliance)
+            ball = enclosing_ball(gram, own, weights, self.max_iterations)
             share = jax.lax.stop_gradient(ball.share)
             # the envelope theorem: at the maximum the derivative is that of the objective alone
-            radius = share @ heights - share @ (matrix @ share)
+            radius = share @ heights - share @ (gram @ share) - share**2 @ _per_row(own, weights)
             result = jnp.where(is_usable(fitted.result), ball.result, fitted.result)
         value = radius * jnp.sum(jnp.abs(fitted.dual)) / jnp.sum(weights)
         return evaluation(value, result, memory_of(fitted))
@@ -97,42 +96,66 @@ class _State(NamedTuple):
 
 
 def enclosing_ball(
-    matrix: Float[Array, "n n"],
-    heights: Float[Array, " n"],
-    counts: Bool[Array, " n"],
+    gram: AbstractGram,
+    own: Float[Array, " n"],
+    weights: Float[Array, " n"],
     max_iterations: int = 100,
 ) -> Ball:
-    """Maximize `heights' b - b' matrix b` over `b >= 0` with sum one, by an interior-point method.
+    """Maximize `sum_i b_i M_ii - b' M b` over `b >= 0` with sum one, by an interior-point method.
 
-    It takes about 5 to 15 Cholesky factorizations for any matrix, singular or not. No derivatives pass
-    through.
+    M is the matrix K of the examples plus `own` on its diagonal. An example of weight w is w rows, each with
+    an own variance, so `b_i^2 own_i / w_i` is its part of `b' M b` beyond `b' K b`.
 
-    **Arguments:** `matrix`, positive semi-definite; `heights`, its diagonal for a ball; `counts`, which
-    examples the ball must contain; `max_iterations`.
+    It takes about 5 to 15 factorizations for any matrix, singular or not: n x n, or p x p at a rank of p. No
+    derivatives pass through.
+
+    **Arguments:** `gram`, K; `own`, not negative; `weights` of the examples, zero for those that the ball
+    need not contain; `max_iterations`.
 
     **Returns:** a `Ball`. Its gap is verified: at most 1e-12 in float64, a few units of rounding in float32
     and for examples that are close to each other but far from the origin; otherwise the result is
     `RESULTS.iteration_limit`.
     """
     run = partial(_enclosing_ball, max_iterations=max_iterations)
-    return one_by_one(run)(*jax.lax.stop_gradient((matrix, heights, counts)))
+    return one_by_one(run)(*jax.lax.stop_gradient((gram, own, weights)))
+
+
+def _per_row(own, weights) -> Float[Array, " n"]:
+    """`own / weights`, zero for a weight of zero."""
+    counts = weights > 0
+    return jnp.where(counts, own / jnp.where(counts, weights, 1.0), 0.0)
 
 
 class _Centered(NamedTuple):
     """The problem with the examples' mean as origin and the largest squared distance from it as unit."""
 
-    matrix: Float[Array, "n n"]
-    heights: Float[Array, " n"]
-    rounding: Float[Array, ""]  # of the entries of the matrix
+    gram: AbstractGram
+    own: Float[Array, " n"]  # on the diagonal, in addition to that of the Gram matrix
+    heights: Float[Array, " n"]  # in the unit
+    counts: Bool[Array, " n"]
+    unit: Float[Array, ""]
+    rounding: Float[Array, ""]  # of the entries of the matrix, in the unit
+
+    def product(self, share):
+        """The matrix times the shares; its rows and columns are zero for examples that do not count."""
+        present = jnp.where(self.counts, share, 0.0)
+        product = self.gram @ present + self.own * present
+        return jnp.where(self.counts, product / self.unit, 0.0)
 
     def gradient(self, share):
         """The derivative of the objective with respect to each share."""
-        return self.heights - 2 * (self.matrix @ share)
+        return self.heights - 2 * self.product(share)
+
+    def solver(self, root):
+        """Solve `(I + 2 diag(root) (matrix + jitter I) diag(root)) t = right`, for any right side."""
+        jitter = 4 * root.shape[0] * self.rounding
+        scale = jnp.where(self.counts, jnp.sqrt(2 / self.unit) * root, 0.0)
+        return self.gram.solver(scale, 1 + 2 * jitter * root**2 + self.own * scale**2)
 
 
-def _enclosing_ball(matrix, heights, counts, *, max_iterations: int) -> Ball:
-    examples, dtype = matrix.shape[0], matrix.dtype
-    problem = _centered(matrix, heights, counts)
+def _enclosing_ball(gram, own, weights, *, max_iterations: int) -> Ball:
+    examples, dtype = weights.shape[0], weights.dtype
+    problem = _centered(gram, own, weights)
     tolerance = jnp.maximum(2.5e-13, 8 * problem.rounding)
 
     def unfinished(state):
@@ -143,7 +166,7 @@ def _enclosing_ball(matrix, heights, counts, *, max_iterations: int) -> Ball:
     level = jnp.max(problem.gradient(share)) + 1
     start = _State(share, level - problem.gradient(share), level, jnp.array(0), jnp.array(True))
     last = jax.lax.while_loop(unfinished, partial(_predict_and_correct, problem), start)
-    share = jnp.where(counts, last.share, 0.0)
+    share = jnp.where(problem.counts, last.share, 0.0)
     share = share / jnp.sum(share)
     slope = problem.gradient(share)
     gap = jnp.max(slope) - share @ slope
@@ -182,13 +205,11 @@ def _newton(problem: _Centered, share, slack):
 
     These are the changes of the shares, the slacks and the level. One factorization serves all calls.
     """
-    matrix, jitter = problem.matrix, 4 * share.shape[0] * problem.rounding
     root = jnp.sqrt(share / slack)
-    scaled = 2 * root[:, None] * matrix * root[None, :]
-    factor = cholesky(scaled + jnp.diag(1 + 2 * jitter * root**2))
+    solve_scaled = problem.solver(root)
 
     def solve(right):
-        return root * solve_by_factor(factor, root * right)
+        return root * solve_scaled(root * right)
 
     per_level = solve(jnp.ones_like(share))
 
@@ -196,26 +217,26 @@ def _newton(problem: _Centered, share, slack):
         change = solve(wanted / share)
         level = jnp.sum(change) / jnp.sum(per_level)
         change = change - level * per_level
-        return change, 2 * (matrix @ change) + level, level
+        return change, 2 * problem.product(change) + level, level
 
     return direction
 
 
-def _centered(matrix, heights, counts) -> _Centered:
-    part = counts / jnp.sum(counts)
-    part = part.astype(matrix.dtype)
-    means = matrix @ part
-    moved = matrix - means[:, None] - means[None, :] + part @ means
-    moved = jnp.where(counts[:, None] & counts[None, :], moved, 0.0)
-    # the objective of shares with sum one stays the same
-    moved_heights = heights - 2 * means + part @ means
-    unit = jnp.max(jnp.where(counts, moved_heights, 0.0))
+def _centered(gram: AbstractGram, own, weights) -> _Centered:
+    counts = weights > 0
+    part = (counts / jnp.sum(counts)).astype(weights.dtype)
+    # the objective of shares with sum one does not depend on the origin
+    moved = gram.recentered(part)
+    heights = moved.diagonal() + own
+    unit = jnp.max(jnp.where(counts, heights, 0.0))
     unit = jnp.where(unit > 0, unit, 1.0)
     # an example that does not count is put far inside the ball, so that its share tends to zero
-    moved_heights = jnp.where(counts, moved_heights / unit, -1.0)
-    epsilon = float(jnp.finfo(matrix.dtype).eps)
-    rounding = epsilon * jnp.maximum(1.0, jnp.max(jnp.abs(matrix)) / unit)
-    return _Centered(moved / unit, moved_heights, rounding)
+    heights = jnp.where(counts, heights / unit, -1.0)
+    per_row = _per_row(own, weights)
+    epsilon = float(jnp.finfo(weights.dtype).eps)
+    largest = jnp.max(jnp.abs(gram.diagonal()) + per_row)
+    rounding = epsilon * jnp.maximum(1.0, largest / unit)
+    return _Centered(moved, per_row, heights, counts, unit, rounding)
 
 
 def _reach(values, changes) -> Float[Array, ""]:

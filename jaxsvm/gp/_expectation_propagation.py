@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._fit import as_data
+from .._fit import as_data, warn_of_lost_variance
 from .._machine import KernelMachine
+from ..approximations import AbstractApproximation, Exact, Expansion, represent
 from ..criteria import AbstractCriterion, Data, Evaluation, evaluation
-from ..gram import AbstractGram, exact_gram
+from ..gram import AbstractGram
 from ..hyperparameters import unfreeze
 from ..posteriors import LeaveOneOutPredictions
 from ..runtime import jit
@@ -61,6 +62,7 @@ def expectation_propagation(
     y: Any,
     *,
     weights: Any = None,
+    approximation: AbstractApproximation = Exact(),  # noqa: B008, it is immutable
     init: ClassifierPosterior | None = None,
     tolerance: float | None = None,
     max_iterations: int = _MAX_ITERATIONS,
@@ -79,10 +81,11 @@ def expectation_propagation(
     - `model`: a kernel machine with the loss `Probit` or `Logistic`.
     - `x`, `y`: inputs, one row for each example, and labels -1/+1.
     - `weights`: one for each example, default one. A weight of two is exactly a repeated row.
+    - `approximation`: how to represent the kernel matrix, as for `jaxsvm.fit`.
     - `init`: an earlier posterior of this function on the same examples, to start from.
     - `tolerance`: the change of the sites to accept, in units of their marginals; by default 1e-9 in
       float64, 1e-4 in float32.
-    - `max_iterations`: updates of all sites; each factorizes an n x n matrix.
+    - `max_iterations`: updates of all sites; each factorizes an n x n matrix, or p x p at a rank of p.
     - `throw`: whether to raise if the iteration fails; with `throw=False`, look at `result`.
 
     **Returns:** a `ClassifierPosterior` with `sites` and `log_evidence`, differentiable under jit, grad and
@@ -98,9 +101,12 @@ def expectation_propagation(
     x, y, weights = as_data(model, x, y, weights)
     check_sites(model)
     check_tolerance(tolerance)
-    start = _start(init, y)
+    start, representation = _start(init, y), represent(approximation, model, x)
     limits = _limits(tolerance, max_iterations, y.dtype)
-    posterior = _expectation_propagation(unfreeze(model), x, y, weights, start, limits)
+    free = unfreeze(model)
+    posterior = _expectation_propagation(free, x, y, weights, representation, start, limits)
+    if posterior.expansion is not None:
+        warn_of_lost_variance(representation, posterior.lost_variance)
     return raise_if_failed(dataclasses.replace(posterior, model=model), throw)
 
 
@@ -209,20 +215,25 @@ def _energy(matching: Matching, sites: Sites, cavities, dual):
 
 
 @jit
-def _expectation_propagation(model, x, y, weights, start, limits) -> ClassifierPosterior:
-    gram = exact_gram(model.kernel, x)
+def _expectation_propagation(
+    model, x, y, weights, representation, start, limits
+) -> ClassifierPosterior:
+    gram, basis, error = representation.matrix(model.kernel, x)
     matching, sites, outcome = solve_sites(model, gram, y, weights, start, limits)
     marginals = matching.marginals(sites)
+    dual = weights * (sites.shift - sites.precision * marginals.mean)
     return ClassifierPosterior(
         model=model,
         x=x,
         y=y,
         weights=weights,
-        dual=weights * (sites.shift - sites.precision * marginals.mean),
+        dual=dual,
         response=gram.response(weights * sites.precision),
         left_out=leave_out_of_sites(matching, sites, marginals),
         sites=sites,
         log_evidence=_log_evidence(matching, sites),
+        expansion=None if basis is None else Expansion(basis, gram.coefficients(dual)),
+        lost_variance=error,
         **marginals._asdict(),
         **outcome._asdict(),
     )

@@ -137,7 +137,8 @@ class ExpectationPropagationLeaveOneOut(AbstractLeaveOneOut):
     The prediction of an example is its cavity, the posterior without its own site: Rasmussen and Williams,
     "Gaussian Processes for Machine Learning", eqs. 3.56 and 3.58. This is an estimate, since the other
     sites stay as they are; it costs nothing beyond the sites. Its gradient passes through them, by one
-    system of 2n equations. The model is a kernel machine with the loss `Probit` or `Logistic`.
+    system of 2n equations, which a low rank solves without its matrix. The model is a kernel machine with
+    the loss `Probit` or `Logistic`.
 
     **Arguments:** `score`: `"error"`, `"probability"`, `"log"`, or a function of `(y, f)`, as in
     `gp.AbstractLeaveOneOut`.

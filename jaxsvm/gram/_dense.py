@@ -1,5 +1,7 @@
 """The kernel matrix as an array of n x n numbers."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -49,6 +51,11 @@ class DenseGram(AbstractGram):
         """By a Cholesky factorization for the examples that take part."""
         return linalg.reduced_solve(self.matrix, scale, diagonal, *rights, options=options)
 
+    def solver(self, scale: Array, diagonal: Array) -> Callable[[Array], Array]:
+        """By one Cholesky factorization."""
+        matrix = scale[:, None] * self.matrix * scale[None, :] + jnp.diag(diagonal)
+        return partial(linalg.solve_by_factor, linalg.cholesky(matrix))
+
     def general_solve(self, diagonal: Array, scale: Array, right: Array) -> Array:
         """By a factorization of the whole matrix."""
         return linalg.solve(jnp.diag(diagonal) + scale[:, None] * self.matrix, right)
@@ -88,6 +95,10 @@ class DenseGram(AbstractGram):
 
     def response_diagonal(self, precision: Array, definite: bool = True) -> Array:
         return jnp.diag(self.response(precision, definite))
+
+    def recentered(self, share: Array) -> "DenseGram":
+        means = self.matrix @ share
+        return DenseGram(self.matrix - means[:, None] - means[None, :] + share @ means)
 
     @property
     def has_cheap_rows(self) -> bool:

@@ -1,6 +1,7 @@
 """The operations on a kernel matrix that solvers and criteria may use."""
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -80,6 +81,17 @@ class AbstractGram(eqx.Module):
 
         **Returns:** one `t` for each right-hand side, zero for examples that take no part, NaN where
         the matrix is not positive definite.
+        """
+
+    @abc.abstractmethod
+    def solver(
+        self, scale: Float[Array, " n"], diagonal: Float[Array, " n"]
+    ) -> Callable[[Float[Array, " n"]], Float[Array, " n"]]:
+        """A function that solves `(diag(diagonal) + diag(scale) K diag(scale)) t = right` for any right side.
+
+        **Arguments:** `scale`, one number for each example; `diagonal`, positive.
+
+        **Returns:** a function from `right` to t, which is NaN where the matrix is not positive definite.
         """
 
     @abc.abstractmethod
@@ -196,6 +208,18 @@ class AbstractGram(eqx.Module):
         **Arguments:** `precision`, one number for each example; `definite`, whether none is negative.
 
         **Returns:** a vector; NaN if definite precisions give a matrix that is not positive definite.
+        """
+
+    @abc.abstractmethod
+    def recentered(self, share: Float[Array, " n"]) -> "AbstractGram":
+        """The kernel matrix M with a mean of the examples as origin of feature space.
+
+        `sum_i b_i M_ii - b' M b` is the same as for K, for all b with sum one. The variance that an
+        example shares with no other may stay as it is, since no origin makes it smaller.
+
+        **Arguments:** `share`, the weight of each example in the mean, with sum one.
+
+        **Returns:** a Gram matrix of the same kind.
         """
 
     @property

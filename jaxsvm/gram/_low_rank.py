@@ -1,5 +1,6 @@
 """The kernel matrix as a product of tall factors, plus a diagonal."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -73,6 +74,13 @@ class LowRankGram(AbstractGram):
         return linalg.low_rank_reduced_solve(
             self.factor, scale, ridge, *rights, options=options, shards=self.shards
         )
+
+    def solver(self, scale: Array, diagonal: Array) -> Callable[[Array], Array]:
+        """By Woodbury's formula."""
+        if self._is_wide:
+            return self._as_dense().solver(scale, diagonal)
+        system = linalg.definite_system(self.factor, scale, self._plus_extra(diagonal, scale**2))
+        return lambda right: linalg.definite_solve(system, right)
 
     def general_solve(self, diagonal: Array, scale: Array, right: Array) -> Array:
         """By Woodbury's formula. An entry of `diagonal + scale extra` must not be zero."""
@@ -181,6 +189,11 @@ class LowRankGram(AbstractGram):
         if definite:
             return weights * linalg.remaining_share(weights, forms, self._squares())
         return weights * (1 - weights * forms)
+
+    def recentered(self, share: Array) -> "LowRankGram":
+        """By subtracting the mean of the rows of V; the extra variances stay."""
+        center = share @ self.factor
+        return LowRankGram(self.factor - center[None, :], self.extra, self.shards)
 
     @property
     def has_cheap_rows(self) -> bool:

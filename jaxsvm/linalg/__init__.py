@@ -9,6 +9,7 @@ from ._few_active import low_rank_squared_spans as low_rank_squared_spans
 from ._inverse import inverse_and_log_determinant as inverse_and_log_determinant
 from ._inverse import inverse_diagonal as inverse_diagonal
 from ._inverse import solve_and_inverse_diagonal as solve_and_inverse_diagonal
+from ._krylov import solve_by_products as solve_by_products
 from ._lapack import cholesky as cholesky
 from ._lapack import eigh as eigh
 from ._lapack import inverse as inverse

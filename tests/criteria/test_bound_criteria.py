@@ -5,14 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import reference_criteria as reference
+from as_dense import AsDense
 from jax.flatten_util import ravel_pytree
+from jaxprs import largest_array
 
 import jaxsvm as jsvm
 from jaxsvm import RESULTS, kernels, losses
 from jaxsvm._fit import fit_gram
+from jaxsvm.approximations import Corrected, represent
 from jaxsvm.criteria import GACV, Data, JaakkolaHaussler, RadiusMargin, Span, SupportVectorCount
 from jaxsvm.criteria._radius import enclosing_ball
-from jaxsvm.gram import DenseGram, exact_gram
+from jaxsvm.gram import DenseGram, LowRankGram, exact_gram
 
 N = 40
 RNG = np.random.default_rng(0)
@@ -93,6 +96,52 @@ def test_radius_margin_of_weights(loss):
     np.testing.assert_allclose(weighted, criterion(model, X[rows], Y[rows]), rtol=1e-10)
 
 
+LOW = jsvm.Nystrom(6, 8, "pivoted")
+RANKS = {"low rank": LOW, "corrected": Corrected(LOW)}
+
+
+@pytest.mark.parametrize("rank", RANKS)
+@pytest.mark.parametrize("loss", BOTH)
+def test_radius_margin_at_a_low_rank(loss, rank):
+    """Value and gradient of the dense criterion on the same numbers; the radius is that of a reference."""
+    model, x, y = machine(loss), jnp.asarray(X), jnp.asarray(Y)
+    weights = jnp.asarray(np.where(np.arange(N) < 5, 2.0, np.where(np.arange(N) < 35, 1.0, 0.0)))
+    representation = represent(RANKS[rank], model, x)
+    seen = set()
+
+    def of(representation):
+        def value(model):
+            data = Data(x, y, weights, representation=representation)
+            seen.add(type(data.gram(model.kernel)))
+            return RadiusMargin().evaluate(model, data).value
+
+        return ravel_pytree(jax.jit(jax.value_and_grad(value))(model))[0]
+
+    found, expected = of(representation), of(AsDense(representation))
+    assert seen == {LowRankGram, DenseGram} and np.abs(expected).min() > 1e-4
+    np.testing.assert_allclose(found, expected, rtol=1e-8)
+
+    gram = representation.matrix(model.kernel, x).gram
+    dual = fit_gram(model, gram, x, y, weights).dual
+    rows = np.concatenate([np.arange(35), np.arange(5)])  # a weight of two is a repeated row
+    repeated = np.asarray(gram.dense())[np.ix_(rows, rows)]
+    repeated += np.eye(N) / C if loss is losses.SquaredHinge else 0
+    radius = reference.squared_radius(repeated)
+    np.testing.assert_allclose(found[0], radius * np.abs(dual).sum() / N, rtol=1e-8)
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_a_low_rank_forms_no_array_of_n_x_n_numbers(rank):
+    examples = 2000  # the matrix of fewer is formed, since their fit is then faster
+    x = np.random.default_rng(0).normal(size=(examples, 3))
+    y = np.where(x[:, 0] > 0, 1.0, -1.0)
+    for loss in BOTH:
+        model = machine(loss)
+        options = {"approximation": represent(RANKS[rank], model, jnp.asarray(x)), "throw": False}
+        gradient = jax.grad(lambda m, o=options: RadiusMargin()(m, x, y, **o))
+        assert largest_array(gradient, model) <= 2 * 8 * examples
+
+
 def points_of(kind):
     """Gram matrices that balls find easy and hard."""
     rng = np.random.default_rng(3)
@@ -121,10 +170,19 @@ KINDS = [
 ]
 
 
+def factor_of(gram):
+    """V with `V V' = gram`, without the directions that are null."""
+    values, vectors = np.linalg.eigh(gram)
+    kept = values > 1e-13 * values[-1]
+    return vectors[:, kept] * np.sqrt(values[kept])
+
+
+@pytest.mark.parametrize("is_low", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_ball(kind):
+def test_ball(kind, is_low):
     gram = points_of(kind)
-    ball = jax.jit(enclosing_ball)(gram, np.diag(gram), np.ones(N, bool))
+    matrix = LowRankGram(factor_of(gram)) if is_low else DenseGram(gram)
+    ball = jax.jit(enclosing_ball)(matrix, np.zeros(N), np.ones(N))
     assert ball.result == RESULTS.successful
     assert 4 < ball.iterations < 30 or kind in ("one point", "all on the ball")
     share = np.asarray(ball.share)
@@ -142,7 +200,7 @@ def test_ball_in_float32():
     expected = reference.squared_radius(gram)
     with jax.enable_x64(False):
         gram = gram.astype(np.float32)
-        ball = jax.jit(enclosing_ball)(gram, np.diag(gram), np.ones(N, bool))
+        ball = jax.jit(enclosing_ball)(DenseGram(gram), np.zeros(N), np.ones(N))
         assert ball.result == RESULTS.successful and ball.share.dtype == jnp.float32
         share = np.asarray(ball.share)
     squared = share @ np.diag(gram) - share @ gram @ share
@@ -151,7 +209,7 @@ def test_ball_in_float32():
 
 def test_ball_reports_its_iteration_limit():
     gram = points_of("few on the ball")
-    ball = enclosing_ball(gram, np.diag(gram), np.ones(N, bool), 2)
+    ball = enclosing_ball(DenseGram(gram), np.zeros(N), np.ones(N), 2)
     assert ball.result == RESULTS.iteration_limit and ball.gap > 1e-6
     criterion, model = RadiusMargin(max_iterations=2), machine(losses.Hinge)
     with pytest.raises(jsvm.FitError, match="max_iterations"):

@@ -8,11 +8,17 @@ import numpy as np
 import optax
 import pytest
 import scipy.special
+from as_dense import AsDense
+from jaxprs import largest_array
 from reference import central_difference, rbf
 from scipy.stats import norm
 
 import jaxsvm as jsvm
 from jaxsvm import RESULTS, criteria, gp, kernels, losses
+from jaxsvm.approximations import ApproximationWarning
+from jaxsvm.gp._expectation_propagation import solve_sites
+from jaxsvm.gp._fixed_point import Limits
+from jaxsvm.gram import DenseGram, LowRankGram
 from jaxsvm.posteriors import averaged
 
 RNG = np.random.default_rng(5)
@@ -64,13 +70,12 @@ def moments(log_likelihood, mean, variance):
 
 
 def sequential(gram, y, log_likelihood, sweeps=30):
-    """Rasmussen and Williams, algorithm 3.5, with plain inverses; returns ln Z, mean and covariance."""
+    """Rasmussen and Williams, algorithm 3.5, with plain solves; returns ln Z, mean and covariance."""
     n = len(y)
     shift, precision = np.zeros(n), np.zeros(n)
-    inverse = np.linalg.inv(gram)
     for _ in range(sweeps):
         for i in range(n):
-            covariance = np.linalg.inv(inverse + np.diag(precision))
+            covariance = np.linalg.solve(np.eye(n) + gram * precision[None, :], gram)
             mean = covariance @ shift
             cavity_precision = 1 / covariance[i, i] - precision[i]
             cavity = (mean[i] / covariance[i, i] - shift[i]) / cavity_precision
@@ -78,7 +83,7 @@ def sequential(gram, y, log_likelihood, sweeps=30):
             m = y[i] * m
             precision[i] = 1 / v - cavity_precision
             shift[i] = m / v - cavity * cavity_precision
-    covariance = np.linalg.inv(inverse + np.diag(precision))
+    covariance = np.linalg.solve(np.eye(n) + gram * precision[None, :], gram)
     mean = covariance @ shift
     # eq. 3.65 by its definition: the integral of the product of normalized sites and the prior
     total = 0.0
@@ -351,3 +356,151 @@ def test_single_precision(fits):
         evidence = float(fit.log_evidence)
     np.testing.assert_allclose(values, fits["probit"].probability(NEW), atol=1e-4)
     np.testing.assert_allclose(evidence, fits["probit"].log_evidence, rtol=1e-4)
+
+
+# ---------------------------------------------------------------------------- low ranks
+
+LOW = jsvm.Nystrom(4, 5, "pivoted")
+RANKS = {"low rank": LOW, "corrected": jsvm.approximations.Corrected(LOW)}
+quiet = pytest.mark.filterwarnings("ignore::jaxsvm.approximations.ApproximationWarning")
+CASES = pytest.mark.parametrize(
+    ("name", "rank"), [("probit", "low rank"), ("logistic", "corrected")]
+)
+WEIGHTS = jnp.asarray(np.where(np.arange(12) < 3, 2.0, np.where(np.arange(12) < 10, 1.0, 0.0)))
+
+
+def kept(approximation, model, x=X):
+    return jsvm.approximations.represent(approximation, model, jnp.asarray(x))
+
+
+def flat(tree):
+    return np.asarray(jax.flatten_util.ravel_pytree(tree)[0])
+
+
+def test_a_full_rank_gives_the_exact_posterior(fits, name):
+    exact = fits[name]
+    full = gp.expectation_propagation(exact.model, X, Y, approximation=jsvm.Nystrom(rank=12))
+    assert exact.expansion is None and exact.lost_variance == 0
+    assert full.expansion is not None and full.lost_variance < 1e-10
+    np.testing.assert_allclose(full.log_evidence, exact.log_evidence, rtol=1e-8)
+    np.testing.assert_allclose(full.covariance(NEW), exact.covariance(NEW), atol=1e-6)
+    np.testing.assert_allclose(full.probability(NEW), exact.probability(NEW), rtol=1e-6)
+    for one, other in zip(full.left_out, exact.left_out, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-8)
+
+
+@quiet
+@CASES
+def test_a_low_rank_is_the_sequential_algorithm_on_its_matrix(name, rank):
+    """Evidence, marginals and predictions at new points, by plain NumPy on `V V'` plus a diagonal."""
+    loss, log_likelihood = LIKELIHOODS[name]
+    model = machine(loss)
+    representation = kept(RANKS[rank], model)
+    found = gp.expectation_propagation(model, X, Y, approximation=representation)
+    gram, basis, error = representation.matrix(model.kernel, jnp.asarray(X))
+    dense, rows = np.asarray(gram.dense()), np.asarray(gram.factor)
+    value, mean, covariance = sequential(dense, Y, log_likelihood)
+    assert found.result == RESULTS.successful and found.response.shape == (4, 4)
+    np.testing.assert_allclose(found.lost_variance, error)
+    np.testing.assert_allclose(found.log_evidence, value, rtol=1e-8)
+    np.testing.assert_allclose(found.mean, mean, atol=1e-6)
+    np.testing.assert_allclose(found.mean, dense @ found.dual, atol=1e-8)
+    np.testing.assert_allclose(found.variance, np.diag(covariance), rtol=1e-6)
+    features = np.asarray(basis.features(model.kernel, jnp.asarray(NEW))[0])
+    noisy = dense + np.diag(1 / np.asarray(found.sites.precision))
+    targets = np.asarray(found.sites.shift / found.sites.precision)
+    at_new, deviation = found.latent(NEW)
+    cross = features @ rows.T
+    np.testing.assert_allclose(at_new, cross @ np.linalg.solve(noisy, targets), rtol=1e-7)
+    taken = np.sum(cross * np.linalg.solve(noisy, cross.T).T, axis=1)
+    np.testing.assert_allclose(deviation**2, 2.9 - taken, rtol=1e-7)
+
+
+@CASES
+def test_the_evidence_and_its_derivatives_are_those_of_the_dense_matrix(name, rank):
+    """The value, the gradient and a product with the Hessian, with respect to all hyperparameters."""
+    model = machine(LIKELIHOODS[name][0])
+    representation, criterion = kept(RANKS[rank], model), gp.ExpectationPropagation(1e-12)
+    seen = set()
+
+    def of(representation):
+        def value(model):
+            data = criteria.Data(*map(jnp.asarray, (X, Y, WEIGHTS)), representation=representation)
+            seen.add(type(data.gram(model.kernel)))
+            return criterion.evaluate(model, data).value
+
+        way = jax.tree.map(jnp.ones_like, model)
+        both = jax.value_and_grad(value)
+        return jax.jit(lambda m: jax.jvp(both, (m,), (way,)))(model)
+
+    found, expected = (flat(of(some)) for some in (representation, AsDense(representation)))
+    assert seen == {LowRankGram, DenseGram} and np.all(np.abs(expected) > 1e-4)
+    np.testing.assert_allclose(found, expected, rtol=1e-8)
+
+
+@CASES
+def test_derivatives_of_the_sites_are_those_of_the_dense_matrix(name, rank):
+    """In both modes; a low rank solves the linearized conditions without their matrix."""
+    model = machine(LIKELIHOODS[name][0])
+    representation, limits = kept(RANKS[rank], model), Limits(1e-13, 1000)
+
+    def of(representation):
+        def total(model):
+            gram = representation.matrix(model.kernel, jnp.asarray(X)).gram
+            _, sites, _ = solve_sites(model, gram, jnp.asarray(Y), WEIGHTS, limits=limits)
+            return sum(jnp.sum(jnp.sin(part) * jnp.arange(12.0)) for part in sites)
+
+        way = jax.tree.map(jnp.ones_like, model)
+        return jax.jit(lambda m: (jax.grad(total)(m), jax.jvp(total, (m,), (way,))))(model)
+
+    found, expected = (flat(of(some)) for some in (representation, AsDense(representation)))
+    np.testing.assert_allclose(found, expected, rtol=1e-8)
+
+
+@CASES
+def test_a_low_rank_forms_no_array_of_n_x_n_numbers(name, rank):
+    """Neither in the posterior nor in its derivatives, nor in those of the criteria."""
+    examples = 1000
+    most = {"probit": 64, "logistic": 600}[name] * examples  # 576 nodes of quadrature each
+    x = np.random.default_rng(0).normal(size=(examples, 2))
+    y = np.where(x[:, 0] > 0, 1.0, -1.0)
+    model = machine(LIKELIHOODS[name][0])
+    options = {"approximation": kept(RANKS[rank], model, x), "throw": False}
+
+    def everything(model):
+        posterior = gp.expectation_propagation(model, x, y, **options)
+        parts = jax.tree.leaves(
+            (posterior.sites, posterior.left_out, posterior.response, posterior.dual)
+        )
+        return sum(jnp.sum(part) for part in parts) + posterior.log_evidence
+
+    of_criteria = (lambda m, c=c: c(m, x, y, **options) for c in (EVIDENCE, LEFT_OUT))
+    for function in (everything, *of_criteria):
+        assert largest_array(jax.grad(function), model) <= most
+    assert largest_array(lambda m: jax.jvp(everything, (m,), (m,)), model) <= most
+
+
+def test_a_low_rank_warns_of_what_it_loses_and_comes_back_from_a_file(fits, tmp_path):
+    with pytest.warns(ApproximationWarning, match="loses"):
+        found = gp.expectation_propagation(fits["probit"].model, X, Y, approximation=LOW)
+    assert found.lost_variance > 0.01
+    jsvm.save(tmp_path / "posterior.jaxsvm", found)
+    back = jsvm.load(tmp_path / "posterior.jaxsvm")
+    np.testing.assert_array_equal(back.probability(NEW), found.probability(NEW))
+    np.testing.assert_array_equal(back.deviation(NEW), found.deviation(NEW))
+    assert back.lost_variance == found.lost_variance and back.log_evidence == found.log_evidence
+
+
+@quiet
+def test_weights_at_a_low_rank_are_repeated_rows(fits):
+    rows = np.concatenate([np.arange(9), np.arange(3)])
+    weights = np.where(np.arange(12) < 3, 2.0, np.where(np.arange(12) < 9, 1.0, 0.0))
+    landmarks = jsvm.Nystrom(4, landmarks=[0, 3, 5, 8])
+    model, options = fits["probit"].model, {"approximation": landmarks}
+    found = gp.expectation_propagation(model, X[rows], Y[rows], weights=weights, **options)
+    twice = gp.expectation_propagation(model, X[rows], Y[rows], **options)
+    np.testing.assert_allclose(found.log_evidence, twice.log_evidence, rtol=1e-8)
+    np.testing.assert_allclose(found.decision(NEW), twice.decision(NEW), rtol=1e-6, atol=1e-8)
+    assert (
+        gp.expectation_propagation(model, X[rows], Y[rows], init=twice, **options).iterations == 0
+    )

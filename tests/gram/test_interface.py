@@ -81,6 +81,7 @@ MORE = {
     "mean field, log": (gp.NaiveMeanField("log"), losses.Probit(0.3)),
     "mean field, flips": (gp.NaiveMeanField("log"), losses.FlipNoise(0.05, 0.3)),
     "gp laplace, log": (gp.LaplaceLeaveOneOut("log"), losses.Logistic(1.5)),
+    "radius, hinge": (criteria.RadiusMargin(), losses.Hinge()),
     "EP, log": (gp.ExpectationPropagationLeaveOneOut("log"), losses.Probit(0.3)),
 }
 # a piecewise constant score has no gradient to compare; `MORE` has smooth ones
@@ -97,6 +98,8 @@ SINGULAR = [
     "linear response",
     "linear response, offset",
     "PRESS, offset",
+    "radius",
+    "radius, hinge",
     "EP",
 ]
 

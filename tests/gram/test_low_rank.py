@@ -54,6 +54,10 @@ def operations(dtype="float64"):
         "squared product": lambda g: g.squared_product(few),
         "squared product, any sign": lambda g: g.squared_product(vector),
         "sparse product": lambda g: g.sparse_product(few * vector),
+        "solver": lambda g: jax.tree.map(g.solver(scale, positive), (vector, other)),
+        "recentered": lambda g: _spread(
+            g.recentered(positive / jnp.sum(positive)), some / jnp.sum(some)
+        ),
         "general solve": lambda g: g.general_solve(positive, 0.5 * other, vector),
         "log determinant": lambda g: g.log_determinant(some),
         "general log determinant": lambda g: g.log_determinant(mixed, definite=False),
@@ -75,6 +79,11 @@ def operations(dtype="float64"):
         named[f"spans of {amount}"] = partial(spans, False)
         named[f"spans of {amount}, offset"] = partial(spans, True)
     return named
+
+
+def _spread(gram, share):
+    """The variance of a mixture of the examples in feature space, which does not depend on the origin."""
+    return share @ gram.diagonal() - share @ (gram @ share)
 
 
 def _spans(diagonal, free, has_offset, gram):
@@ -181,6 +190,15 @@ def test_against_numpy():
     close(low.response_diagonal(jnp.asarray(MIXED), definite=False), np.diag(taken))
     close(low.response(jnp.asarray(MIXED), definite=False), factor_of(7).T @ taken @ factor_of(7))
     covariance = matrix - matrix @ taken @ matrix
+    solved = low.solver(jnp.asarray(SOME), jnp.asarray(POSITIVE))(jnp.asarray(VECTOR))
+    scaled = np.diag(POSITIVE) + np.outer(SOME, SOME) * matrix
+    close(solved, np.linalg.solve(scaled, VECTOR))
+    share = POSITIVE / POSITIVE.sum()
+    moved = np.asarray(low.recentered(jnp.asarray(share)).dense()) - np.diag(EXTRAS["positive"])
+    np.testing.assert_allclose(share @ moved, 0, atol=1e-14)  # the mean is the origin
+    some = SOME / SOME.sum()
+    expected = some @ np.diag(matrix) - some @ matrix @ some
+    np.testing.assert_allclose(OPERATIONS["recentered"](low), expected, rtol=1e-12)
     mean, variance = low.posterior_marginals(
         jnp.asarray(VECTOR), jnp.asarray(MIXED), definite=False
     )
