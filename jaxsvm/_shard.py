@@ -30,8 +30,8 @@ def shard(
     - `x`, `y`: inputs, one row for each example, and labels -1/+1 or targets: of this process if there are
       several.
     - `weights`: one for each example, default one.
-    - `mesh`: the devices. Rows are divided along its first axis, and repeated along others. By default all
-      devices of all processes.
+    - `mesh`: the devices. Rows are divided along its first axis, and repeated along others: then the starts
+      of `select` are divided among these copies (in one process). By default all devices of all processes.
 
     **Returns:** `x`, `y` and `weights`, as arrays of all rows.
 

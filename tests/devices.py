@@ -19,8 +19,10 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 import jaxsvm as jsvm
+from jaxsvm.runtime import device_groups
 
 EXAMPLES = 402  # not a multiple of four
 LOW = jsvm.Nystrom(rank=12, landmarks=list(range(0, 360, 30)))
@@ -30,6 +32,7 @@ CRITERIA = {
     "Span": (jsvm.criteria.Span("smooth"), "SquaredHinge"),
     "GACV": (jsvm.criteria.GACV(), "Hinge"),
     "LinearResponse": (jsvm.criteria.LinearResponse("smooth"), "Hinge"),
+    "RadiusMargin": (jsvm.criteria.RadiusMargin(), "SquaredHinge"),
     "CrossValidation": (jsvm.criteria.CrossValidation(3, "smooth"), "SquaredHinge"),
 }
 
@@ -122,9 +125,17 @@ def compare() -> None:
     for name, run in RUNS.items():
         several, one = (np.array(numbers(run(*some))) for some in (shared, (x, y, None)))
         differences[name] = float(np.max(np.abs(several - one)) / np.max(np.abs(one)))
+    # two groups of two devices: each start of the search has a group of its own
+    mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("rows", "starts"))
+    grouped, one = (
+        np.array(numbers(selected(*some))) for some in (jsvm.shard(x, y, mesh=mesh), (x, y, None))
+    )
+    differences["select in groups"] = float(np.max(np.abs(grouped - one)) / np.max(np.abs(one)))
     for name, (criterion, loss) in CRITERIA.items():
         exchanged[name] = collectives(loss, criterion, *shared)
-    print(json.dumps({"differences": differences, "exchanged": exchanged}))
+    groups = len(device_groups(jsvm.shard(x, y, mesh=mesh)[0]))
+    report = {"differences": differences, "exchanged": exchanged, "groups": groups}
+    print(json.dumps(report))
 
 
 def process(number: int, address: str, event: str) -> None:

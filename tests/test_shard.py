@@ -11,13 +11,14 @@ from pathlib import Path
 
 import devices
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import Mesh
 
 import jaxsvm as jsvm
 from jaxsvm.linalg._reduced import count_active, first_active_indices
-from jaxsvm.runtime import count_row_shards
+from jaxsvm.runtime import count_row_shards, device_groups
 
 SCRIPT = Path(__file__).with_name("devices.py")
 SECONDS = 900  # of patience with a busy machine
@@ -44,8 +45,9 @@ def four_devices():
 
 def test_four_devices_agree_with_one(four_devices):
     differences = four_devices["differences"]
-    assert set(differences) == set(devices.RUNS)
+    assert set(differences) == {*devices.RUNS, "select in groups"}
     assert max(differences.values()) < 1e-10, differences
+    assert four_devices["groups"] == 2
 
 
 @pytest.mark.parametrize("name", devices.CRITERIA)
@@ -132,3 +134,10 @@ def test_active_examples_are_counted_shard_by_shard(shards):
     for size in (1, len(indices), 20):
         expected = np.concatenate([indices, np.full(24, 24)])[:size]
         np.testing.assert_array_equal(first_active_indices(active, size, shards), expected)
+
+
+def test_groups_of_devices():
+    x, y = devices.data()
+    assert device_groups(x) == [] and device_groups(jnp.asarray(x)) == []
+    one = Mesh(np.array(jax.devices()[:1]), ("rows",))
+    assert device_groups(jsvm.shard(x, y, mesh=one)[0]) == []  # nothing is divided

@@ -6,13 +6,15 @@ versions without notice.
 
 from ._devices import ask_all_processes as ask_all_processes
 from ._devices import count_row_shards as count_row_shards
+from ._devices import device_groups as device_groups
 from ._devices import gather_rows as gather_rows
 from ._devices import require_agreement as require_agreement
+from ._fork import require_own_process as require_own_process
 from ._memory import available_memory as available_memory
 from ._memory import host_memory as host_memory
 from ._parallel import map_in_threads as map_in_threads
+from ._parallel import map_over_data as map_over_data
 from ._parallel import one_blas_thread as one_blas_thread
-from ._parallel import require_own_process as require_own_process
 from ._programs import count_maps as count_maps
 from ._programs import filter_jit as filter_jit
 from ._programs import is_traced as is_traced

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Shaped
 
 from ._programs import is_traced
@@ -22,6 +22,44 @@ def count_row_shards(x: Any) -> int:
     if not isinstance(x, jax.Array) or is_traced(x) or x.ndim == 0 or x.shape[0] == 0:
         return 1
     return x.shape[0] // x.sharding.shard_shape(x.shape)[0]
+
+
+def device_groups(x: Any) -> list[Mesh]:
+    """Groups of devices that have all rows of an array each, along the second axis of its mesh.
+
+    **Arguments:** `x`, an array.
+
+    **Returns:** one mesh for each group: the whole mesh if it has one axis, or if several processes share it;
+    none if the rows are not divided.
+    """
+    if count_row_shards(x) == 1 or not isinstance(x.sharding, NamedSharding):
+        return []
+    mesh = x.sharding.mesh
+    assert isinstance(mesh, Mesh)  # that of an array is not abstract
+    if mesh.devices.ndim == 1 or not x.is_fully_addressable:
+        return [mesh]
+    columns = mesh.devices.reshape(mesh.devices.shape[0], -1).T
+    return [Mesh(column, mesh.axis_names[:1], axis_types=mesh.axis_types[:1]) for column in columns]
+
+
+def move_to(mesh: Mesh, tree: Any) -> Any:
+    """Copy arrays to other devices: rows that are divided stay so, everything else is on all of them.
+
+    **Arguments:** `mesh`, whose first axis divides rows; `tree`, a pytree.
+
+    **Returns:** the pytree with its arrays on these devices.
+    """
+    axis = mesh.axis_names[0]
+
+    def place(leaf):
+        if not isinstance(leaf, jax.Array):
+            return leaf
+        sharding = leaf.sharding
+        known = tuple(sharding.spec) if isinstance(sharding, NamedSharding) else ()
+        spec = PartitionSpec(*(axis if name == axis else None for name in known))
+        return jax.device_put(leaf, NamedSharding(mesh, spec))
+
+    return jax.tree.map(place, tree)
 
 
 def gather_rows(x: Shaped[Array, "n ..."], rows: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Runs in parallel threads under the settings of the caller, and protection from forked processes."""
+"""Runs in parallel, in threads under the settings of the caller or on groups of devices."""
 
 import contextlib
 import contextvars
@@ -9,13 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
-import jax.monitoring
 import jax.numpy as jnp
 from threadpoolctl import threadpool_limits
 
+from ._devices import device_groups, move_to
+
 _LARGE = 3000  # the number of examples from which factorizations gain from several threads
-_COMPILING = "/jax/core/compile/"  # the prefix of JAX's events
-_owner: int | None = None  # the process whose threads run JAX's programs
 
 
 def map_in_threads(
@@ -23,7 +22,6 @@ def map_in_threads(
     count: int,
     examples: int,
     compile_it: Callable[[], Any] | None = None,
-    in_order: bool = False,
 ) -> list[Any]:
     """Compute `[run_one(0), run_one(1), ...]`, as many at a time as there are cores.
 
@@ -33,8 +31,7 @@ def map_in_threads(
 
     **Arguments:** `run_one`, a function of the number of a run; `count`, the number of runs; `examples`, the
     number of examples of each; `compile_it`, called first, so that the program is compiled once, not once
-    per thread; without it, the first run ends before the others begin; `in_order`, whether to run one after
-    the other, as programs must that several devices or processes run together.
+    per thread; without it, the first run ends before the others begin.
 
     **Returns:** the results of the runs, in order.
     """
@@ -42,8 +39,6 @@ def map_in_threads(
         # on a busy machine, threads that wait for each other slow small factorizations a hundredfold
         with contextlib.nullcontext() if examples >= _LARGE else one_blas_thread:
             return [run_one(0)]
-    if in_order:
-        return [run_one(number) for number in range(count)]
     settings = _Settings()
     with one_blas_thread, _pool() as pool:
         if not pool.submit(settings.run, settings.hold).result():
@@ -55,6 +50,46 @@ def map_in_threads(
             compile_it()
         rest = range(len(done), count)
         return done + list(pool.map(lambda number: settings.run(run_one, number), rest))
+
+
+def map_over_data(
+    run_one: Callable[[int, Any], Any],
+    count: int,
+    shared: Any,
+    x: Any,
+    compile_it: Callable[[], Any] | None = None,
+) -> list[Any]:
+    """Compute `[run_one(0, shared), run_one(1, shared), ...]` where the data are.
+
+    On one device the runs are in threads, as those of `map_in_threads`. Where devices share the rows of the
+    data, they must work together, so the runs are one after the other. If the mesh has a second axis, each
+    group of devices along it takes some of the runs.
+
+    **Arguments:** `run_one`, a function of the number of a run and of `shared`; `count`, the number of runs;
+    `shared`, a pytree of data, models and keys; `x`, the inputs among the data; `compile_it`, called first if
+    the runs are in threads.
+
+    **Returns:** the results of the runs, in order, on the devices of the data.
+    """
+    groups = device_groups(x)
+    if not groups:
+        return map_in_threads(lambda run: run_one(run, shared), count, x.shape[0], compile_it)
+    if len(groups) == 1:
+        return [run_one(number, shared) for number in range(count)]
+
+    def run_group(group: int) -> list[Any]:
+        own = move_to(groups[group], shared)
+        runs = range(group, count, len(groups))
+        return [move_to(x.sharding.mesh, run_one(number, own)) for number in runs]
+
+    settings = _Settings()
+    with _pool() as pool:
+        if pool.submit(settings.run, settings.hold).result():
+            numbers = range(len(groups))
+            parts = list(pool.map(lambda number: settings.run(run_group, number), numbers))
+        else:
+            parts = [run_group(number) for number in range(len(groups))]
+    return [parts[number % len(groups)][number // len(groups)] for number in range(count)]
 
 
 class _Settings:
@@ -146,27 +181,3 @@ class _OneBlasThread:
 
 
 one_blas_thread: _OneBlasThread = _OneBlasThread()
-
-
-def require_own_process() -> None:
-    """Raise an error in a forked child of a process that has used JAX, where JAX would hang.
-
-    A child that was forked before the first use of JAX starts its own threads, and passes.
-    """
-    if _owner is not None and _owner != os.getpid():
-        raise RuntimeError(
-            "this process was forked from one that had already used JAX. JAX's threads do not survive a "
-            'fork, so it would hang. Use joblib\'s "loky" backend (its default), '
-            '`multiprocessing.get_context("spawn")` or threads instead, or fork before the first use '
-            "of JAX"
-        )
-
-
-def _note_compilation(event: str, duration_secs: float, **_: Any) -> None:
-    global _owner
-    if _owner is None and event.startswith(_COMPILING):
-        _owner = os.getpid()
-
-
-# any compilation counts: `jnp.asarray` starts JAX's threads as well as a fit
-jax.monitoring.register_event_duration_secs_listener(_note_compilation)

@@ -23,7 +23,7 @@ import jax
 import jax.core
 import numpy as np
 
-from ._parallel import require_own_process
+from ._fork import require_own_process
 from ._reporting import announce_compilation, logger
 
 _MAPS = Path("/proc/self/maps")

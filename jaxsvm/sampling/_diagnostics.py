@@ -74,11 +74,12 @@ class Diagnostics(eqx.Module):
         return _problems(self, Thresholds())
 
     def __str__(self) -> str:
+        acceptance, divergences = np.asarray(self.acceptance), np.asarray(self.divergences)
         rows = [
-            f"chains {len(self.acceptance)} of {self.draws} draws, step size {float(self.step_size):.3g}, "
+            f"chains {len(acceptance)} of {self.draws} draws, step size {float(self.step_size):.3g}, "
             f"{float(self.steps):.1f} leapfrog steps",
-            f"acceptance {float(jnp.mean(self.acceptance)):.2f} (least "
-            f"{float(jnp.min(self.acceptance)):.2f}), {int(jnp.sum(self.divergences))} divergences",
+            f"acceptance {acceptance.mean():.2f} (least {acceptance.min():.2f}), "
+            f"{divergences.sum()} divergences",
             f"R-hat {float(self.rhat):.3f}, effective draws {float(self.ess_bulk):.0f} (tail "
             f"{float(self.ess_tail):.0f}), E-BFMI {float(self.ebfmi):.2f}",
             f"prior variance lost by the whitening {float(self.whitening_error):.2%}",

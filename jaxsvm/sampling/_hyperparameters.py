@@ -23,7 +23,7 @@ from ..criteria import (
 from ..hyperparameters import unfreeze
 from ..numerics import member
 from ..results import FitError
-from ..runtime import Progress, count_row_shards, filter_jit, jit, map_in_threads, warn_user
+from ..runtime import Progress, filter_jit, jit, map_over_data, warn_user
 from ..selection import Ranges, check_inside, clip, draw_starts, limits, select
 from ..validation import check_count
 from ._diagnostics import SamplingWarning
@@ -315,7 +315,9 @@ def _run_chains(
     bar = Progress(plan.chains * (plan.warmup + plan.draws), "sampling", progress)
     done = np.zeros(plan.chains, int)
 
-    def run_one(chain):
+    def run_one(chain, shared):
+        task, models, center, keys = shared
+
         def report(transitions):
             done[chain] = transitions
             bar.update(done.sum())
@@ -331,9 +333,8 @@ def _run_chains(
         return _run(task, begun, keys[chain], plan, report)
 
     with bar:
-        x = task.data.x
-        in_order = count_row_shards(x) > 1
-        outcomes = map_in_threads(run_one, plan.chains, x.shape[0], in_order=in_order)
+        shared = (task, models, center, keys)
+        outcomes = map_over_data(run_one, plan.chains, shared, task.data.x)
     rows = jax.tree.map(lambda *leaves: np.stack(leaves), *[rows for rows, _ in outcomes])
     return rows, np.array([size for _, size in outcomes])
 

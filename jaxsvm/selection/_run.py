@@ -13,7 +13,7 @@ from ..approximations import check_lost_variance
 from ..hyperparameters import free_parameters, restore_frozen, unfreeze
 from ..numerics import member, stack
 from ..results import RESULTS, FitError
-from ..runtime import Progress, count_row_shards, jit, map_in_threads, warn_user
+from ..runtime import Progress, jit, map_over_data, warn_user
 from ._checkpoint import Checkpoint
 from ._engine import (
     RUNNING,
@@ -109,13 +109,15 @@ def _in_lockstep() -> bool:
 
 
 def _run_apart(run: Run, report) -> list[tuple[State, Row]]:
-    """Run each start for as long as it needs, as many at a time as there are cores."""
-    task, traits = run.task, run.task.problem.objective.traits
-    first = run.begin(0)  # here, so that it is compiled once; the others begin side by side
+    """Run each start for as long as it needs, as many at a time as there are cores or groups of devices."""
+    traits = run.task.problem.objective.traits
+    begun: dict[int, tuple[State, Row | None]] = {}
 
-    def run_one(start: int) -> tuple[State, Row]:
-        state, rows = first if start == 0 else run.begin(start)
-        key, attempt = run.keys[start], 0
+    def run_one(start: int, shared: tuple[Task, KernelMachine, Any]) -> tuple[State, Row]:
+        task, models, keys = shared
+        here = run._replace(task=task, models=models, keys=keys)
+        state, rows = begun.get(start) or here.begin(start)
+        key, attempt = keys[start], 0
         while rows is None or not (run.has_ended(state) or run.is_late):
             before = state
             attempts = jnp.asarray(attempt, jnp.int32)
@@ -134,13 +136,14 @@ def _run_apart(run: Run, report) -> list[tuple[State, Row]]:
         return state, rows
 
     def compile_it():
-        ended = first[0]._replace(code=jnp.zeros_like(first[0].code))  # takes no step
-        return advance(task, traits.steps_at_once, ended, run.keys[0], jnp.zeros((), jnp.int32))
+        begun[0] = run.begin(0)  # the others begin side by side
+        ended = begun[0][0]._replace(code=jnp.zeros_like(begun[0][0].code))  # takes no step
+        steps = traits.steps_at_once
+        return advance(run.task, steps, ended, run.keys[0], jnp.zeros((), jnp.int32))
 
     try:
-        x = task.problem.data.x
-        in_order = count_row_shards(x) > 1
-        return map_in_threads(run_one, run.starts, x.shape[0], compile_it, in_order)
+        shared = (run.task, run.models, run.keys)
+        return map_over_data(run_one, run.starts, shared, run.task.problem.data.x, compile_it)
     except BaseException:
         run.interrupted.set()  # other threads end after their present step
         raise

@@ -77,6 +77,12 @@ in_child(fit)
 fit()
 """
 
+AFTER_SAMPLING = """
+import jax
+posterior = jsvm.sample(fit().model, x, y, key=jax.random.key(0), draws=8, warmup=8, chains=2)
+in_child(lambda: print(posterior.diagnostics))
+"""
+
 WITH_JOBLIB = """
 from joblib import Parallel, delayed
 fit()
@@ -107,6 +113,11 @@ def test_every_entry_point_says_what_to_do_after_a_fork():
 def test_whatever_used_jax_first(script):
     (line,) = printed(script)
     assert "was forked" in line
+
+
+def test_diagnostics_can_be_printed_after_a_fork():
+    lines = printed(AFTER_SAMPLING)
+    assert lines[0].startswith("chains 2 of 8 draws") and lines[-1] == "it works"
 
 
 def test_a_child_forked_before_any_use_of_jax_works():
