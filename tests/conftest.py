@@ -57,6 +57,12 @@ def dtype(request):
 
 
 @pytest.fixture
+def keep_programs(monkeypatch):
+    """For a test that counts programs: none is dropped until it ends, however many there are already."""
+    monkeypatch.setattr("jaxsvm.runtime._programs._limit", lambda: None)
+
+
+@pytest.fixture
 def wrong_arrays():
     """For a test that passes arrays of wrong shapes or types, to see the error message."""
     jaxtyping_config.update("jaxtyping_disable", True)

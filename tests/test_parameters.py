@@ -95,7 +95,7 @@ def test_gradients_and_optimizers_pass_frozen_parameters_by():
     assert abs(float(machine.loss.epsilon) - 0.3) > 1e-3
 
 
-def test_fits_at_many_frozen_values_share_one_compilation():
+def test_fits_at_many_frozen_values_share_one_compilation(keep_programs):
     before = compilations(_fit._fit)
     for C in (1.0, 2.0, 3.0):
         machine = jsvm.freeze(jsvm.replace(model(), {"loss.C": C}), "loss.C")

@@ -148,7 +148,7 @@ def test_programs_can_be_dropped_while_threads_run_them():
     assert not failures
 
 
-def test_arrays_are_traced_and_all_else_is_static():
+def test_arrays_are_traced_and_all_else_is_static(keep_programs):
     before = compilations(repeated)
     for value in (1.0, 2.0):
         np.testing.assert_array_equal(
@@ -217,7 +217,7 @@ def test_a_decision_is_one_program():
     ],
 )
 @pytest.mark.filterwarnings("ignore:the hyperparameter search")
-def test_estimators_share_programs(estimator, program):
+def test_estimators_share_programs(estimator, program, keep_programs):
     """Between a common lengthscale and one for each input, and between nearby numbers of examples."""
     file, name = program.split(".")
     function = getattr(getattr(sklearn, file), name)
