@@ -37,6 +37,7 @@ import jaxsvm as jsvm
 from jaxsvm.sklearn import LSSVC, BayesianSVC, BayesianSVR
 
 INPUTS, LENGTHSCALE = 8, 2.5
+PEER_LIMIT = 100_000  # iterations: its default of 1000 ends before its tolerance is met
 PARTS = ("fit", "criteria", "growth", "estimators")
 
 
@@ -65,7 +66,14 @@ def fits(n: int, rank: int, repeats: int) -> None:
 
         def peer(name: str = name) -> tuple[Any, Any]:
             features = Nystroem(gamma=0.5 / LENGTHSCALE**2, n_components=rank, random_state=0)
-            linear = LinearSVC(C=1.0, loss=name, dual="auto", fit_intercept=False, random_state=0)
+            linear = LinearSVC(
+                C=1.0,
+                loss=name,
+                dual="auto",
+                fit_intercept=False,
+                random_state=0,
+                max_iter=PEER_LIMIT,
+            )
             return features, linear.fit(features.fit_transform(x), y)
 
         (features, linear), theirs = timed(peer)

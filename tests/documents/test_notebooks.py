@@ -17,6 +17,7 @@ FIGURES = {
     "4_evidence": 3,
     "5_regression": 5,
     "6_studies": 3,
+    "7_many_rows": 2,
 }
 # Text of the notebooks and what replaces it here, so that the code runs in seconds. Each text occurs once.
 SMALLER = {
@@ -83,6 +84,17 @@ SMALLER = {
         "noisy_xor(80,": "noisy_xor(40,",
         "jsvm.criteria.PRESS()": "LeaveOneOutLogLoss()",
         "max_steps=60": "max_steps=3",
+    },
+    "7_many_rows": {
+        "noisy_xor(20_000,": "noisy_xor(300,",
+        "noisy_xor(10_000,": "noisy_xor(100,",
+        "ranks = [10, 20, 50, 100, 200, 400]": "ranks = [10, 20]",
+        "tolerance=0.02": "tolerance=0.5",
+        "nystrom(150)": "nystrom(290)",
+        "max_steps=40": "max_steps=2",
+        "[1_000, 10_000, 100_000, 1_000_000]": "[300]",
+        "represent(nystrom(100), model, many)": "represent(nystrom(20), model, many)",
+        "few = 5_001": "few = 101",
     },
 }
 

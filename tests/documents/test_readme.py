@@ -45,6 +45,12 @@ def test_a_newcomer_can_read_the_readme_at_once():
         ("benchmarks/solve.py", ["--quick"], "geometric mean of the ratios"),
         ("benchmarks/scale.py", ["--quick"], "exponent"),
         ("benchmarks/cost.py", ["--quick"], "all-reduce"),
+        pytest.param(
+            "benchmarks/processes.py",
+            ["--quick"],
+            "two processes",
+            marks=pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux"),
+        ),
         ("benchmarks/criteria.py", ["--quick"], "GridSearchCV of SVC"),
         ("benchmarks/evidence.py", ["--quick"], "Effective draws"),
         pytest.param(
