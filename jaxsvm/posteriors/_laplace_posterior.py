@@ -13,7 +13,7 @@ from ..hyperparameters import unfreeze
 from ..losses import AbstractLoss
 from ..numerics import safe_root
 from ..results import FitError, raise_on_failure
-from ..runtime import jit
+from ..runtime import filter_jit, jit
 from ..validation import as_points
 from ._abstract import AbstractGaussianPosterior, LeaveOneOutPredictions
 from ._laplace_covariance import AbstractLaplaceCovariance, laplace_covariance
@@ -129,6 +129,11 @@ def around(fit: Fit, evidence: LaplaceEvidence) -> LaplacePosterior:
 
     **Returns:** a `LaplacePosterior`.
     """
-    curvature = evidence.curvature(fit)
+    curvature = _curvature(evidence, fit)
     definite = fit.model.loss.is_convex and evidence.hinge_steepness is None
     return LaplacePosterior(fit, curvature, laplace_covariance(fit, curvature, definite))
+
+
+@filter_jit
+def _curvature(evidence: LaplaceEvidence, fit: Fit) -> Float[Array, " n"]:
+    return evidence.curvature(fit)

@@ -109,3 +109,35 @@ def test_derivatives_where_several_products_are_needed(mode):
         moved = x.at[2, a].add(step), x.at[2, a].add(-step)
         slope = (total(at, moved[0]) - total(at, moved[1])) / (2 * step)
         assert by_point[2, a] == pytest.approx(float(slope), abs=1e-8)
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e6])
+@pytest.mark.parametrize("inputs", [1, 3])
+def test_derivatives_of_few_inputs(inputs, shift):
+    """Far from the origin, and beside a point so far away that squares overflow."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(12, inputs)) + shift
+    weight = jnp.asarray(rng.normal(size=(12, 12)))
+    scales = jnp.asarray(rng.uniform(0.5, 2.0, inputs))
+
+    def value(scales, x):
+        covariances = jsvm.kernels.RBF(scales).matrix(x, x, same=True)
+        return jnp.sum(weight * covariances[:12, :12])
+
+    found = jax.grad(value, (0, 1))(scales, jnp.asarray(x))
+    difference, lengths, factors = (
+        x[:, None, :] - x[None, :, :],
+        np.asarray(scales),
+        np.asarray(weight),
+    )
+    gram = np.exp(-np.sum((difference / lengths) ** 2, axis=2) / 2)
+    by_scale = np.einsum("ij,ija->a", factors * gram, difference**2) / lengths**3
+    by_point = -np.einsum("ij,ija->ia", (factors + factors.T) * gram, difference) / lengths**2
+    np.testing.assert_allclose(found[0], by_scale, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found[1], by_point, rtol=1e-9, atol=1e-9)
+
+    far = jnp.concatenate([jnp.asarray(x), jnp.full((1, inputs), 1e300)])
+    beside = jax.grad(value, (0, 1))(scales, far)
+    np.testing.assert_allclose(beside[0], found[0], rtol=1e-12)
+    np.testing.assert_allclose(beside[1][:12], found[1], rtol=1e-12, atol=1e-12)
+    assert np.all(beside[1][12] == 0)
