@@ -108,8 +108,11 @@ class DenseGram(AbstractGram):
     def shards(self) -> int:
         return 1
 
-    def subset(self, examples: Array | slice) -> "DenseGram":
+    def subset(self, examples: Array) -> "DenseGram":
         return DenseGram(self.matrix[examples][:, examples])
+
+    def thinned(self, stride: int) -> "DenseGram":
+        return DenseGram(self.matrix[::stride, ::stride])
 
     def is_finite(self) -> Array:
         return jnp.all(jnp.isfinite(self.matrix))

@@ -233,10 +233,19 @@ class AbstractGram(eqx.Module):
         """The number of devices among which the examples are divided; if several, each keeps its rows."""
 
     @abc.abstractmethod
-    def subset(self, examples: Int[Array, " m"] | slice) -> "AbstractGram":
-        """The kernel matrix of some of the examples.
+    def subset(self, examples: Int[Array, " m"]) -> "AbstractGram":
+        """The kernel matrix of some of the examples, on one device.
 
-        **Arguments:** `examples`, their indices or a slice.
+        **Arguments:** `examples`, their indices.
+
+        **Returns:** a Gram matrix of the same kind.
+        """
+
+    @abc.abstractmethod
+    def thinned(self, stride: int) -> "AbstractGram":
+        """The kernel matrix of one in every `stride` examples of each device, divided in the same way.
+
+        **Arguments:** `stride`, from one example to the next.
 
         **Returns:** a Gram matrix of the same kind.
         """

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -48,12 +49,14 @@ class LowRankGram(AbstractGram):
         return product if self.extra is None else product + self.extra * vector
 
     def sparse_product(self, vector: Array) -> Array:
-        """As for any vector: half of the work does not depend on how many entries are zero."""
-        return self.product(vector)
+        """As for any vector, since half of the work is the same for few entries; nothing for no entries."""
+        return jax.lax.cond(
+            jnp.any(vector != 0), lambda some: self.product(some), jnp.zeros_like, vector
+        )
 
     def squared_product(self, vector: Array) -> Array:
         """`v_i' (V' diag(vector) V) v_i`, plus what the extra variances add to the diagonal of K."""
-        inner = linalg.weighted_gram(self.factor, vector)
+        inner = linalg.weighted_gram(self.factor, vector, self.shards)
         sums = jnp.sum((self.factor @ inner) * self.factor, axis=1)
         if self.extra is not None:
             sums = sums + self.extra * (2 * self._squares() + self.extra) * vector
@@ -79,7 +82,7 @@ class LowRankGram(AbstractGram):
         """By Woodbury's formula."""
         if self._is_wide:
             return self._as_dense().solver(scale, diagonal)
-        system = linalg.definite_system(self.factor, scale, self._plus_extra(diagonal, scale**2))
+        system = self._system(scale, self._plus_extra(diagonal, scale**2))
         return lambda right: linalg.definite_solve(system, right)
 
     def general_solve(self, diagonal: Array, scale: Array, right: Array) -> Array:
@@ -87,14 +90,14 @@ class LowRankGram(AbstractGram):
         if self._is_wide:
             return self._as_dense().general_solve(diagonal, scale, right)
         ridge = self._plus_extra(diagonal, scale)
-        return linalg.general_solve(self.factor, ridge, scale, right)
+        return linalg.general_solve(self.factor, ridge, scale, right, self.shards)
 
     def log_determinant(self, curvature: Array, definite: bool = True) -> Array:
         """`ln det(I + V' B V) + sum_i ln(1 + curvature_i extra_i)`."""
         if self._is_wide:
             return self._as_dense().log_determinant(curvature, definite)
         ridge = self._plus_extra(jnp.ones_like(curvature), curvature)
-        inner = linalg.inner_matrix(self.factor, curvature / ridge)
+        inner = self._inner(curvature / ridge)
         if definite:
             return linalg.inverse_and_log_determinant(inner)[1] + jnp.sum(jnp.log(ridge))
         # the sign of the first row makes the determinant's sign that of the product
@@ -110,7 +113,7 @@ class LowRankGram(AbstractGram):
         if self._is_wide:
             return self._as_dense().inverse_diagonal(scale, diagonal, border)
         ridge = self._plus_extra(diagonal, scale**2)
-        system = linalg.definite_system(self.factor, scale, ridge)
+        system = self._system(scale, ridge)
         pivots = self._pivots(system)
         if border is None:
             return pivots
@@ -124,7 +127,7 @@ class LowRankGram(AbstractGram):
         if self._is_wide:
             return self._as_dense().solve_and_inverse_diagonal(diagonal, right, has_offset)
         ones = jnp.ones_like(right)
-        system = linalg.definite_system(self.factor, ones, self._plus_extra(diagonal))
+        system = self._system(ones, self._plus_extra(diagonal))
         answer, pivots = linalg.definite_solve(system, right), self._pivots(system)
         if not has_offset:
             return answer, pivots
@@ -151,7 +154,7 @@ class LowRankGram(AbstractGram):
         if self._is_wide:
             return self._as_dense().posterior_marginals(shift, precision, definite)
         ridge = self._plus_extra(jnp.ones_like(precision), precision)
-        inner = linalg.inner_matrix(self.factor, precision / ridge)
+        inner = self._inner(precision / ridge)
         inside = (shift / ridge) @ self.factor
         if definite:
             inside = linalg.solve_by_factor(linalg.cholesky(inner), inside)
@@ -172,7 +175,7 @@ class LowRankGram(AbstractGram):
         if self._is_wide:
             return self.factor.T @ self._as_dense().response(precision, definite) @ self.factor
         ridge = self._plus_extra(jnp.ones_like(precision), precision)
-        inner = linalg.inner_matrix(self.factor, precision / ridge)
+        inner = self._inner(precision / ridge)
         if definite:
             inverse, _ = linalg.inverse_and_log_determinant(inner)
         else:
@@ -184,7 +187,7 @@ class LowRankGram(AbstractGram):
         if self._is_wide:
             return self._as_dense().response_diagonal(precision, definite)
         weights = precision / self._plus_extra(jnp.ones_like(precision), precision)
-        inner = linalg.inner_matrix(self.factor, weights)
+        inner = self._inner(weights)
         forms = linalg.inverse_forms(self.factor, inner, definite)
         if definite:
             return weights * linalg.remaining_share(weights, forms, self._squares())
@@ -199,10 +202,15 @@ class LowRankGram(AbstractGram):
     def has_cheap_rows(self) -> bool:
         return False
 
-    def subset(self, examples: Array | slice) -> "LowRankGram":
+    def subset(self, examples: Array) -> "LowRankGram":
         return LowRankGram(
             self.factor[examples], None if self.extra is None else self.extra[examples]
         )
+
+    def thinned(self, stride: int) -> "LowRankGram":
+        factor = linalg.thinned(self.factor, stride, self.shards)
+        extra = None if self.extra is None else linalg.thinned(self.extra, stride, self.shards)
+        return LowRankGram(factor, extra, self.shards)
 
     def is_finite(self) -> Array:
         """By the variances, which bound all other entries."""
@@ -234,6 +242,14 @@ class LowRankGram(AbstractGram):
         if self.extra is None:
             return numbers
         return numbers + (self.extra if scale is None else scale * self.extra)
+
+    def _inner(self, weights: Array) -> Float[Array, "p p"]:
+        """`I + V' diag(weights) V`."""
+        return linalg.inner_matrix(self.factor, weights, self.shards)
+
+    def _system(self, scale: Array, diagonal: Array) -> linalg.LowRankSystem:
+        """The matrix `diag(diagonal) + diag(scale) V V' diag(scale)`."""
+        return linalg.definite_system(self.factor, scale, diagonal, shards=self.shards)
 
     def _pivots(self, system: linalg.LowRankSystem) -> Float[Array, " n"]:
         """The diagonal of the inverse of a definite system with this factor."""

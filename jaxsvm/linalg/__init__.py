@@ -23,6 +23,7 @@ from ._reduced import count_active as count_active
 from ._reduced import reduced_solve as reduced_solve
 from ._reduced import sparse_product as sparse_product
 from ._reduced import squared_spans as squared_spans
+from ._reduced import thinned as thinned
 from ._woodbury import LowRankSystem as LowRankSystem
 from ._woodbury import definite_solve as definite_solve
 from ._woodbury import definite_system as definite_system

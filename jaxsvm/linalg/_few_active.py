@@ -53,9 +53,9 @@ def low_rank_reduced_solve(
     def many(rows, scale, diagonal, rights):
         refinements = options.refinements
         if options.jitter is None:
-            system = definite_system(rows, scale, diagonal)
+            system = definite_system(rows, scale, diagonal, shards=shards)
             return tuple(system.solve(jnp.stack(rights), corrections=1 + refinements))
-        system = definite_system(rows, scale, diagonal, options.jitter)
+        system = definite_system(rows, scale, diagonal, options.jitter, shards)
         return tuple(system.solve(jnp.stack(rights), refinements=refinements))
 
     def all_of_them():
@@ -95,7 +95,7 @@ def low_rank_squared_spans(
     return jax.lax.cond(
         jnp.sum(free) <= rank + has_offset,
         jax.checkpoint(partial(_spans_of_few, has_offset=has_offset, shards=shards)),
-        jax.checkpoint(partial(_spans_of_many, has_offset=has_offset)),
+        jax.checkpoint(partial(_spans_of_many, has_offset=has_offset, shards=shards)),
         factor,
         diagonal,
         free,
@@ -173,7 +173,7 @@ def _few(factor, diagonal, free, has_offset: bool, shards: int):
     return spans, indices, spanning, ends
 
 
-def _spans_of_many(factor, diagonal, free, has_offset: bool):
+def _spans_of_many(factor, diagonal, free, has_offset: bool, shards: int):
     """By Woodbury's formula, which needs a positive diagonal."""
     if has_offset:
         factor = _with_constant(factor, diagonal)
@@ -182,7 +182,7 @@ def _spans_of_many(factor, diagonal, free, has_offset: bool):
     lift = jax.lax.stop_gradient(jnp.where(free, jnp.maximum(least - diagonal, 0.0), 0.0))
     lifted = jnp.where(free, diagonal + lift, 1.0)
     scale = free.astype(factor.dtype)
-    system = definite_system(factor, scale, lifted)
+    system = definite_system(factor, scale, lifted, shards=shards)
     forms = inverse_forms(factor, system.inner, True)
     pivots = remaining_share(scale / lifted, forms, variances) / lifted
     spans = diagonal + forms

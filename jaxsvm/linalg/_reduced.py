@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from ._inverse import quadratic_forms
 from ._lapack import cholesky, solve_by_factor
@@ -83,6 +83,18 @@ def first_active_indices(active: Bool[Array, " n"], size: int, shards: int) -> I
     indices = jnp.where(active, jnp.arange(examples), examples).reshape(shards, -1)
     first = jnp.sort(indices, axis=1)[:, :size]
     return jnp.sort(first.reshape(-1))[:size]
+
+
+def thinned(rows: Shaped[Array, "n ..."], stride: int, shards: int) -> Shaped[Array, "k ..."]:
+    """The first row of each device's share, and one in every `stride` after it.
+
+    **Arguments:** `rows`; `stride`; `shards`, the number of devices among which the
+    rows are divided, in equal parts.
+
+    **Returns:** the rows, divided in the same way.
+    """
+    rest = rows.shape[1:]
+    return rows.reshape(shards, -1, *rest)[:, ::stride].reshape(-1, *rest)
 
 
 class SolveOptions(NamedTuple):

@@ -1,13 +1,13 @@
 """Large problems with a matrix of low rank, in time proportional to the number of examples.
 
-A solver begins with the solution for every 17th example, found in the same way: its latent values are near
+A solver begins with the solution for one example in 17, found in the same way: its latent values are near
 those of all examples. The last digits of a loss with bounds depend only on the examples near its kinks. So
 the solver first finds a rough solution, fixes the coefficients of the examples far from all kinks, solves
 for the others, and verifies the result on all examples. If an example has come near a kink, it does so
 again.
 
-Examples that are divided among several devices stay where they are: all of them are solved for at once, from
-zero.
+Examples that are divided among several devices stay where they are. Those of the subset are spread evenly
+over the devices, and all examples are solved for at once.
 """
 
 from typing import NamedTuple, cast
@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .. import linalg
 from ..gram import DenseGram
 from ..losses import AbstractPiecewise
 from ..results import RESULTS
@@ -40,13 +41,11 @@ def solve_large(problem: Problem, options: Options) -> Solution:
 
     **Returns:** a `Solution`.
     """
-    if problem.gram.shards > 1:
-        zeros = jnp.zeros_like(problem.y)
-        return _solve_from(problem, Point(zeros, jnp.zeros((), problem.gram.dtype), zeros), options)
     loss = problem.loss
     has_kinks = isinstance(loss, AbstractPiecewise) and loss.shape().bound is not None
-    # with an offset, the coefficients of a part do not sum to zero
-    if problem.y.shape[0] > _SMALL and has_kinks and not problem.has_offset:
+    # with an offset, the coefficients of a part do not sum to zero; the part would have to leave its devices
+    in_parts = has_kinks and not problem.has_offset and problem.gram.shards == 1
+    if problem.y.shape[0] > _SMALL and in_parts:
         piecewise = cast(Problem[AbstractPiecewise], problem)
         return _solve_near_kinks(piecewise, _near_point(problem), options)
     return _solve_all(problem, options)
@@ -55,7 +54,7 @@ def solve_large(problem: Problem, options: Options) -> Solution:
 def _solve_all(problem: Problem, options: Options) -> Solution:
     """Solve for all examples at once, from the rough solution for a subset."""
     if problem.y.shape[0] <= _SMALL:
-        return _solve_dense(problem, options)
+        return _solve_small(problem, options)
     return _solve_from(problem, _near_point(problem), options)
 
 
@@ -65,7 +64,10 @@ def _solve_from(problem: Problem, near: Point, options: Options) -> Solution:
     return solve_piecewise_near(cast(Problem[AbstractPiecewise], problem), near, options)
 
 
-def _solve_dense(problem: Problem, options: Options) -> Solution:
+def _solve_small(problem: Problem, options: Options) -> Solution:
+    if problem.gram.shards > 1:
+        zeros = jnp.zeros_like(problem.y)
+        return _solve_from(problem, Point(zeros, jnp.zeros((), problem.gram.dtype), zeros), options)
     dense = eqx.tree_at(lambda tree: tree.gram, problem, DenseGram(problem.gram.dense()))
     zero = jnp.zeros((), problem.gram.dtype)
     start = Start(jnp.zeros_like(problem.y), zero)
@@ -76,21 +78,18 @@ def _solve_dense(problem: Problem, options: Options) -> Solution:
 
 def _near_point(problem: Problem) -> Point:
     """The rough solution for a subset, as coefficients and latent values of all examples."""
-    weights = problem.weights[::_STRIDE]
+    shards = problem.gram.shards
+    y, weights = (linalg.thinned(it, _STRIDE, shards) for it in (problem.y, problem.weights))
     total = jnp.sum(weights)
     heavier = weights * jnp.where(total > 0, jnp.sum(problem.weights) / total, 0.0)
-    subset = Problem(
-        problem.gram.subset(slice(None, None, _STRIDE)),
-        problem.y[::_STRIDE],
-        heavier,
-        problem.loss,
-        problem.has_offset,
-    )
+    thinned = problem.gram.thinned(_STRIDE)
+    subset = Problem(thinned, y, heavier, problem.loss, problem.has_offset)
     rough = _solve_all(subset, Options(_ROUGH / 2))
     sound = jnp.all(jnp.isfinite(rough.dual)) & jnp.isfinite(rough.offset)
     dual = jnp.where(sound, rough.dual, 0.0)
     offset = jnp.where(sound, rough.offset, 0.0)
-    beta = jnp.zeros_like(problem.y).at[::_STRIDE].set(dual)
+    parts = jnp.zeros_like(problem.y).reshape(shards, -1)
+    beta = parts.at[:, ::_STRIDE].set(dual.reshape(shards, -1)).reshape(-1)
     return Point(beta, offset, problem.latent(problem.gram.sparse_product(beta), offset))
 
 
