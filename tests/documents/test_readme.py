@@ -45,6 +45,11 @@ def test_a_newcomer_can_read_the_readme_at_once():
         ("benchmarks/solve.py", ["--quick"], "geometric mean of the ratios"),
         ("benchmarks/scale.py", ["--quick"], "exponent"),
         ("benchmarks/cost.py", ["--quick"], "all-reduce"),
+        (
+            "benchmarks/versions.py",
+            [str(ROOT), str(ROOT), "--quick", "--parts", "gp"],
+            "all, geometric mean",
+        ),
         pytest.param(
             "benchmarks/processes.py",
             ["--quick"],
