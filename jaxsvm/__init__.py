@@ -36,6 +36,8 @@ from ._fit import Fit as Fit
 from ._fit import Stats as Stats
 from ._fit import fit as fit
 from ._machine import KernelMachine as KernelMachine
+from ._rank import fit_to_tolerance as fit_to_tolerance
+from ._rank import lost_fit as lost_fit
 from ._relevance import relevance as relevance
 from ._shard import shard as shard
 from .approximations import Corrected as Corrected
