@@ -95,7 +95,7 @@ class Grid:
         self.search = search.fit(x, y)
         if self.classify:
             best: Any = self.search.best_estimator_
-            held_out = cross_val_predict(best, x, y, cv=FOLDS, method="decision_function")
+            held_out: Any = cross_val_predict(best, x, y, cv=FOLDS, method="decision_function")
             self.sigmoid = LogisticRegression(C=1e6).fit(held_out[:, None], y)
         return self
 
@@ -116,7 +116,7 @@ class Grid:
 def make(method: str, classify: bool, options: Any) -> Any:
     """An estimator with its defaults, or a quick one."""
     if method in OURS:
-        quick = {"max_iter": 3, "ard": False} if options.quick else {}
+        quick: dict[str, Any] = {"max_iter": 3, "ard": False} if options.quick else {}
         return OURS[method](random_state=0, **quick)
     if method == "grid":
         if options.quick:

@@ -127,7 +127,11 @@ class Binary(NamedTuple):
 
 
 def tune(
-    settings: Settings, subset: Examples, more: Examples | None, full: Examples, key: Any
+    settings: Settings,
+    key: Any,
+    subset: Examples,
+    full: Examples,
+    more: Examples | None = None,
 ) -> Binary:
     """Choose the hyperparameters on a subset of the examples, and fit the machine to all of them.
 

@@ -99,12 +99,12 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
 
         def tune_one(number):
             signs = np.where(codes == positive[number], 1.0, -1.0)
-            subset, further, full = (
-                None if part is None else _examples(settings, x[part], signs[part], weights[part])
-                for part in (indices, more, slice(None))
-            )
             named = settings._replace(name=f"class {number}")
-            return tune(named, subset, further, full, keys[number])
+            parts = [
+                _examples(settings, x[part], signs[part], weights[part])
+                for part in (indices, slice(None), *([] if more is None else [more]))
+            ]
+            return tune(named, keys[number], *parts)
 
         with jax.enable_x64(True):
             if len(codes) <= EXACT_ROWS or len(positive) == 1:

@@ -107,7 +107,7 @@ def _largest_rank(work: float, rows: int) -> int:
 
 def _with_landmarks(landmarks: jax.Array, x: np.ndarray) -> Representation:
     rank = landmarks.shape[0]
-    require_memory(*x.shape, rank)
+    require_memory(len(x), x.shape[1], rank)
     return Representation(LandmarkSubspace(landmarks, rank), tolerance=1.0)
 
 
