@@ -2,7 +2,7 @@
 
     python examples/benchmarks/scale.py                    # 100,000 examples, rank 300; a quarter of an hour
     python examples/benchmarks/scale.py --quick            # 3,000 examples, rank 40, only to see that it runs
-    python examples/benchmarks/scale.py --parts fit        # some of fit, criteria, growth, estimators
+    python examples/benchmarks/scale.py --parts fit        # some of fit, criteria, growth
     python examples/benchmarks/scale.py --output FILE      # also writes the output to a file
 
 - fit: our time after compilation, for the features and the solution, divided by that of `Nystroem` and
@@ -12,9 +12,8 @@
   and their Gram matrix `V'V` by NumPy.
 - growth: the exponent p of the time of a fit, which grows like `n^p`, and the memory of the process. Goals:
   1.05, and 8 GB for a million examples with 20 inputs.
-- estimators: `LSSVC` and `BayesianSVC` on the set `magic` and `BayesianSVR` on `casp`, all with their
-  defaults, beside scikit-learn's boosted trees with theirs: the time of the first fit, with compilation, and
-  the errors on the test rows. It needs the folder `JAXSVM_DATA`; the quick run uses generated data.
+
+`estimators_at_scale.py` compares whole estimators.
 """
 
 import argparse
@@ -28,19 +27,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from measure import best_time, growth, printed_to, timed
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_approximation import Nystroem
-from sklearn.metrics import log_loss
 from sklearn.svm import LinearSVC
 
 import jaxsvm as jsvm
-from jaxsvm.sklearn import LSSVC, BayesianSVC, BayesianSVR
 
 INPUTS, LENGTHSCALE = 8, 2.5
 MANY_INPUTS = 20  # of the growth, whose goal is 8 GB for a million examples
 PEER_LIMIT = 100_000  # iterations: its default of 1000 ends before its tolerance is met
-PARTS = ("fit", "criteria", "growth", "estimators")
+PARTS = ("fit", "criteria", "growth")
 
 
 def data(n: int, seed: int = 0, inputs: int = INPUTS) -> tuple[np.ndarray, np.ndarray]:
@@ -135,54 +131,6 @@ def growths(sizes: list[int], rank: int) -> None:
     print(f"exponent {growth(sizes, times):.2f}")
 
 
-Halves = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-
-
-def halves(name: str, quick: bool) -> Halves:
-    """Inputs and targets of the training rows and of the test rows."""
-    if quick:
-        x, y = data(400)
-        y = y if name == "magic" else x[:, 0] + 0.1 * y
-        return x[:200], y[:200], x[200:], y[200:]
-    found = jsvm.datasets.arrays(name)
-    x, y, train, test = (found[field] for field in ("X", "y", "train_idx", "test_idx"))
-    return x[train], y[train], x[test], y[test]
-
-
-def estimators(quick: bool) -> None:
-    x, y, points, answers = halves("magic", quick)
-    limits: dict[str, Any] = {"random_state": 0}
-    if quick:
-        low = jsvm.Nystrom(landmarks=40, choice="randomly pivoted")
-        limits |= {"approximation": low, "max_iter": 3, "ard": False}
-    print(f"\nmagic, {len(y)} examples    seconds  test error  log loss   rank  lost variance")
-    peer: Any = HistGradientBoostingClassifier(random_state=0)
-    ours = [LSSVC(**limits)] if quick else [LSSVC(**limits), BayesianSVC(**limits)]
-    for classifier in (*ours, peer):
-        _, seconds = timed(lambda one=classifier: one.fit(x, y))
-        error = np.mean(classifier.predict(points) != answers)
-        loss = log_loss(answers, classifier.predict_proba(points))
-        line = f"{type(classifier).__name__:<30}{seconds:6.1f}{100 * error:10.2f} %{loss:10.4f}"
-        print(line + ("" if classifier is peer else _matrix(classifier)), flush=True)
-    x, y, points, answers = halves("casp", quick)
-    print(f"\ncasp, {len(y)} examples     seconds  root mean square error  coverage of 95 %")
-    peer = HistGradientBoostingRegressor(random_state=0)
-    for regressor in (BayesianSVR(**limits), peer):
-        _, seconds = timed(lambda one=regressor: one.fit(x, y))
-        error = np.sqrt(np.mean((regressor.predict(points) - answers) ** 2))
-        line = f"{type(regressor).__name__:<30}{seconds:6.1f}{error:12.3f}"
-        if regressor is not peer:
-            lower, upper = regressor.predict_interval(points)
-            inside = np.mean((lower <= answers) & (answers <= upper))
-            line += f"{100 * inside:20.1f} %{_matrix(regressor)}"
-        print(line, flush=True)
-
-
-def _matrix(estimator: Any) -> str:
-    rank = "exact" if estimator.rank_ is None else f"{estimator.rank_}"
-    return f"{rank:>8}{100 * estimator.lost_variance_:10.2f} %"
-
-
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true")
@@ -201,8 +149,6 @@ def main(arguments: list[str] | None = None) -> None:
             criteria(n, rank, repeats)
         if "growth" in options.parts:
             growths([1000, 3000] if options.quick else [10_000, 100_000, 1_000_000], rank // 3)
-        if "estimators" in options.parts:
-            estimators(options.quick)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from ._table import (
     is_blank,
     is_missing,
     is_numeric,
+    numbers_in,
     quoted,
     refuse_commas,
     same_number,
@@ -98,7 +99,7 @@ def find_columns(
 
 def _numeric_column(name, all_cells, cells, rows, say) -> Column | None:
     as_numbers(f"column {name!r}", all_cells, rows)  # raises for numbers that are too large
-    numbers = [n for n in map(as_number, cells) if n is not None]
+    numbers = [n for n in numbers_in(cells) if n is not None]
     if not numbers:
         say(f"ignoring column {name!r}: it is empty")
         return None
@@ -192,7 +193,7 @@ def is_class(target: str, cells: list[str], rows: Sequence[int], task: str) -> b
             refuse_commas(f"the target {target!r}", cells)
             raise DataError(f"a regression needs numbers, but the target holds {quoted(cells[0])}")
         return False
-    numbers = [as_number(cell) for cell in cells]
+    numbers = numbers_in(cells)
     integers = all(math.isfinite(n) and n == int(n) for n in numbers if n is not None)
     few = integers and len(set(cells)) <= min(_MAX_CLASSES, max(2, len(cells) // 5))
     if None not in numbers:

@@ -24,6 +24,7 @@ _MAX_NUMBER = 1e100  # the squares of larger numbers may overflow
 _MAX_QUOTED = 60  # characters of a cell in messages
 _DIGITS = 15  # that double precision keeps of every number
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_NUMBERS = re.compile(f"(?>{_NUMBER.pattern}{_BETWEEN})*+", _NUMBER.flags)
 _COMMA = re.compile(r"[+-]?\d+(,\d+)+", re.ASCII)
 
 
@@ -184,10 +185,21 @@ def as_number(cell: str) -> float | None:
     return float(ascii_cell) if _NUMBER.fullmatch(ascii_cell) else None
 
 
+def numbers_in(cells: Sequence[str]) -> list[float | None]:
+    """`as_number` of each cell; much faster where thousands of cells in a row are numbers."""
+    numbers: list[float | None] = []
+    for begin in range(0, len(cells), _ROWS):
+        some = cells[begin : begin + _ROWS]
+        are_numbers = _NUMBERS.fullmatch(_BETWEEN.join([*some, ""])) is not None
+        numbers += map(float if are_numbers else as_number, some)
+    return numbers
+
+
 def is_numeric(cells: Sequence[str]) -> bool:
     """Whether a column holds numbers: it has some, and all other cells are blank."""
-    numbers = [as_number(cell) for cell in cells if not is_blank(cell)]
-    return bool(numbers) and None not in numbers
+    numbers = numbers_in(cells)
+    texts = (cell for cell, number in zip(cells, numbers, strict=True) if number is None)
+    return any(number is not None for number in numbers) and all(map(is_blank, texts))
 
 
 def as_numbers(what: str, cells: Sequence[str], rows: Iterable[int]) -> list[float | None]:
@@ -196,7 +208,7 @@ def as_numbers(what: str, cells: Sequence[str], rows: Iterable[int]) -> list[flo
     **Arguments:** `what`, the name of the column in error messages; `cells`; `rows`, their numbers in the
     file.
     """
-    numbers = [as_number(cell) for cell in cells]
+    numbers = numbers_in(cells)
     for row, cell, number in zip(rows, cells, numbers, strict=True):
         if number is None and not is_blank(cell):
             refuse_commas(what, cells)

@@ -117,7 +117,7 @@ def _add_search_options(parser: argparse.ArgumentParser, methods: tuple[str, ...
     parser.add_argument(
         "--approximation", type=approximation, default="auto", metavar="RANK",
         help='"exact", or the rank of the kernel matrix (default: "auto", exact up to 5000 rows and then a '
-        "rank that loses at most 1 %% of the variance, if the fit does not take too long)",
+        "rank that loses at most 0.1 %% of the variance, if the fit does not take too long)",
     )  # fmt: skip
     parser.add_argument(
         "--seconds", type=at_least(0, float), metavar="S",

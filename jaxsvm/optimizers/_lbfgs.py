@@ -30,7 +30,10 @@ class LBFGSState(NamedTuple):
 
 
 def lbfgs(
-    memory_size: int = 10, max_move: float = 2.0, window: int = 1
+    memory_size: int = 10,
+    max_move: float = 2.0,
+    window: int = 1,
+    first_move: float | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """L-BFGS as an optax transformation that never evaluates the function by itself.
 
@@ -48,12 +51,17 @@ def lbfgs(
       value always decreases; with several, small jumps of the function, such as those of the evidence when
       the set of support vectors changes, do not stop the descent (Grippo, Lampariello and Lucidi, "A
       nonmonotone line search technique for Newton's method").
+    - `first_move`: the largest move of any parameter in the first step, while the curvature is unknown. By
+      default that step is minus the gradient, but at most 0.1: too short if the function is a mean with a
+      small gradient.
 
     **Returns:** a gradient transformation whose `update` needs `value=`.
     """
     check_count("memory_size", memory_size)
     check_count("window", window)
     check_number("max_move", max_move, above=0)
+    if first_move is not None:
+        check_number("first_move", first_move, above=0)
 
     def init(params: Any) -> LBFGSState:
         point, _ = ravel_pytree(params)
@@ -76,7 +84,7 @@ def lbfgs(
         accepted = jnp.isfinite(value) & (enough | ~state.begun)
         new = jax.lax.cond(
             accepted,
-            lambda: _new_line(state, point, value, gradient, max_move),
+            lambda: _new_line(state, point, value, gradient, max_move, first_move),
             lambda: _shorter(state, promised, value),
         )
         return unravel(new.point + new.step * new.direction - point), new
@@ -84,7 +92,7 @@ def lbfgs(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _new_line(state: LBFGSState, point, value, gradient, max_move) -> LBFGSState:
+def _new_line(state: LBFGSState, point, value, gradient, max_move, first_move) -> LBFGSState:
     move, change = point - state.point, gradient - state.gradient
     sizes = jnp.linalg.norm(move) * jnp.linalg.norm(change)
     # only a difference along which the curvature is positive
@@ -95,9 +103,11 @@ def _new_line(state: LBFGSState, point, value, gradient, max_move) -> LBFGSState
     descends = direction @ gradient < 0
     direction = jnp.where(descends, direction, -gradient)
     longest = jnp.max(jnp.abs(direction))
-    # before the first difference the curvature is unknown: move at most a tenth
-    limit = jnp.where(jnp.any(changes[-1] != 0), max_move, 0.1)
-    step = jnp.where(longest > limit, limit / jnp.where(longest > 0, longest, 1.0), 1.0)
+    # before the first difference the curvature is unknown: move at most a tenth, or by `first_move`
+    is_first = jnp.all(changes[-1] == 0)
+    limit = jnp.where(is_first, 0.1 if first_move is None else first_move, max_move)
+    is_limited = (longest > limit) | (is_first & (first_move is not None))
+    step = jnp.where(is_limited, limit / jnp.where(longest > 0, longest, 1.0), 1.0)
     recent = _push(state.recent, value)
     begun = jnp.ones_like(state.begun)
     pairs = (moves, changes)

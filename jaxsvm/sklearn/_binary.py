@@ -26,7 +26,7 @@ from .. import (
     unfreeze,
 )
 from ..approximations import AbstractApproximation
-from ..criteria import AbstractObjective, LaplaceEvidence, linear_response
+from ..criteria import AbstractCriterion, AbstractObjective, LaplaceEvidence, linear_response
 from ..evidence import Sampled
 from ..kernels import AbstractKernel
 from ..losses import Probit
@@ -36,13 +36,20 @@ from ..runtime import jit
 from ..selection import METHODS
 from ..selection.stopping import SmallChange, SmallGradient
 from ._data import predict_in_parts
-from ._estimator import KERNELS, Searches, one_lengthscale_each, relevances
-from ._kernel_matrix import ApproximationName, matrix_of, represented
+from ._estimator import (
+    KERNELS,
+    REFINED,
+    Searches,
+    one_lengthscale_each,
+    relevances,
+)
+from ._kernel_matrix import ApproximationName, matrix_of, represented, represented_for_search
 
 EVIDENCE, MEAN_FIELD = "evidence", "mean field"
 # inputs are standardized, and the latent function has margins of one
 _BOUNDS = {"lengthscale": (0.02, 100.0), "variance": (1e-3, 100.0), "C": (1e-3, 1e4)}
 _OPTIMIZER = lbfgs(max_move=0.5)
+_REFINING = lbfgs(max_move=0.5, first_move=0.3)  # the span estimate is a mean, with small gradients
 _LAPLACE = LaplaceEvidence()
 _LEAVE_ONE_OUT = gp.NaiveMeanField("log")
 _TOLERANCE = 1e-6  # of fits: at a large C, rounding errors of `K dual` exceed the default
@@ -119,8 +126,25 @@ class Binary(NamedTuple):
         return logit(np.clip(p, _SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY))
 
 
-def tune(settings: Settings, subset: Examples, full: Examples, key: Any) -> Binary:
-    """Choose the hyperparameters on a subset of the examples, and fit the machine to all of them."""
+def tune(
+    settings: Settings,
+    key: Any,
+    subset: Examples,
+    full: Examples,
+    more: Examples | None = None,
+) -> Binary:
+    """Choose the hyperparameters on a subset of the examples, and fit the machine to all of them.
+
+    If there are `more` examples, the search continues on them before the fit. Machines are then compared on
+    the subset, which is cheap.
+    """
+    if more is None:
+        return _compare(settings, subset, full, key)
+    return _refine(settings, _compare(settings, subset, subset, key), more, full, key)
+
+
+def _compare(settings: Settings, subset: Examples, full: Examples, key: Any) -> Binary:
+    """The better of a machine with a common lengthscale and one with separate ones, if `ard` is "auto"."""
     inputs = full.x.shape[1]
     by_method = {EVIDENCE: _by_sampling, MEAN_FIELD: _by_mean_field}.get(settings.method, _by_fits)
     kernel = _initial_kernel(settings, inputs)
@@ -161,8 +185,38 @@ def _by_fits(settings: Settings, kernel, subset: Examples, full: Examples, key) 
     model = method.machine(kernel)
     if method.offset and isinstance(settings.kernel, str):
         model = freeze(model, "kernel.variance")  # C has the same effect
-    lengthscale = "kernel.lengthscale" if method.offset else "kernel.left.lengthscale"
-    search = _minimize(settings, model, subset, method.criterion(lengthscale), key)
+    search = _minimize(settings, model, subset, _criterion(settings), key)
+    return _fit_tuned(settings, search, full)
+
+
+def _criterion(settings: Settings) -> AbstractCriterion:
+    method = METHODS[settings.method]
+    return method.criterion("kernel.lengthscale" if method.offset else "kernel.left.lengthscale")
+
+
+def _refine(settings: Settings, tuned: Binary, more: Examples, full: Examples, key: Any) -> Binary:
+    """Continue a search by fits on more examples at a low rank, and fit the machine to all of them.
+
+    Many examples resolve details that few do not, with shorter lengthscales.
+    """
+    search = tuned.search
+    if not settings.searches.is_over:
+        settings = settings._replace(name=f"{settings.name}, more examples", restarts=1)
+        search = _search(
+            settings,
+            search.model,
+            more,
+            _criterion(settings),
+            key,
+            optimizer=_REFINING,
+            stop=REFINED,
+            approximation=represented_for_search(search.model, more.rows),
+        )
+    return _fit_tuned(settings, search, full)
+
+
+def _fit_tuned(settings: Settings, search: Selection, full: Examples) -> Binary:
+    """Fit the machine of a search, and its sigmoid."""
     machine = _free_machine(settings, search.model, full)
     kept = represented(settings.approximation, machine, full.rows)
     options: dict[str, Any] = {"tolerance": _TOLERANCE, "approximation": kept}

@@ -20,7 +20,7 @@ from ..validation import plain
 from ._binary import EVIDENCE, MEAN_FIELD, Binary, Examples, Settings, tune
 from ._data import Scaling, as_numpy, padded, random_subset
 from ._estimator import KERNELS, AbstractEstimator, KernelName, documented, require_relevance
-from ._kernel_matrix import EXACT_ROWS, is_exact
+from ._kernel_matrix import EXACT_ROWS, is_exact, rows_to_refine
 
 MethodName = Literal[
     "span",
@@ -93,15 +93,18 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
         indices = random_subset(codes, self.max_examples, random, stratify=True)
         positive = [1] if len(self.classes_) == 2 else range(len(self.classes_))
         keys = jax.random.split(jax.random.key(random.randint(2**31 - 1)), len(positive))
+        count = rows_to_refine(self.approximation, len(codes), self.max_examples)
+        refines = count > 0 and settings.method not in (EVIDENCE, MEAN_FIELD)
+        more = random_subset(codes, count, random, stratify=True) if refines else None
 
         def tune_one(number):
             signs = np.where(codes == positive[number], 1.0, -1.0)
-            subset, full = (
-                _examples(settings, x[part], signs[part], weights[part])
-                for part in (indices, slice(None))
-            )
             named = settings._replace(name=f"class {number}")
-            return tune(named, subset, full, keys[number])
+            parts = [
+                _examples(settings, x[part], signs[part], weights[part])
+                for part in (indices, slice(None), *([] if more is None else [more]))
+            ]
+            return tune(named, keys[number], *parts)
 
         with jax.enable_x64(True):
             if len(codes) <= EXACT_ROWS or len(positive) == 1:

@@ -20,6 +20,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from .. import RESULTS, KernelMachine, kernels, parameters, unfreeze
 from ..approximations import AbstractApproximation
 from ..runtime import require_own_process
+from ..selection.stopping import SmallChange, SmallGradient
 from ..validation import check_count, check_number, require_unmasked
 from ._data import Scaling, scaling
 from ._kernel_matrix import (
@@ -31,6 +32,8 @@ from ._kernel_matrix import (
 )
 
 Estimator = TypeVar("Estimator")
+# ends a search that continues on more examples
+REFINED = (SmallGradient(2e-4), SmallChange(1e-4, patience=3))
 
 KernelName = Literal["rbf", "matern12", "matern32", "matern52", "rational_quadratic"]
 KERNELS = {
@@ -67,12 +70,13 @@ _DOCUMENTATION = {  # of the parameters that several estimators have: type and d
     "max_examples": (
         "int",
         "With more examples than this, the search uses a random subset of this size. The machine is always "
-        "fitted to all examples.",
+        'fitted to all examples. With more than 5000 examples and `approximation="auto"`, a second search '
+        "continues from the result on five times as many.",
     ),
     "approximation": (
         'AbstractApproximation, "auto" or "exact"',
         'How to represent the kernel matrix. "auto" is exact for up to 5000 examples. For more it has a low '
-        "rank: landmarks are added until no more than 1 % of the prior's variance is lost, up to a largest "
+        "rank: landmarks are added until no more than 0.1 % of the prior's variance is lost, up to a largest "
         "rank, which is 2000 for 12,500 examples and falls with the square root of their number. An object "
         "such as `jaxsvm.Nystrom(rank=300)` is used for any number of examples. Landmarks for the search are "
         "chosen where it begins, those of the fit at the best hyperparameters.",

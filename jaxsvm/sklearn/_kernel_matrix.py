@@ -24,10 +24,13 @@ from ..runtime import available_memory, warn_user
 
 ApproximationName = Literal["auto", "exact"]
 EXACT_ROWS = 5000  # up to which "auto" is exact
-_TOLERANCE = 0.01  # the share of the prior's variance that "auto" loses if its rank may be so large
+_TOLERANCE = (
+    0.001  # the share of the prior's variance that "auto" loses if its rank may be so large
+)
 _REPORTED = 0.05  # the share that may be lost without a warning
 _MAX_RANK = 2000
-_WORK, _SEARCH_WORK = 5e10, 1e10  # the largest n p^2 of a fit, and of each step of a search
+_WORK, _SEARCH_WORK = 5e10, 6e9  # the largest n p^2 of a fit, and of each step of a search
+_REFINEMENT = 5  # times `max_examples`, on which a search ends if there are many rows
 _SQUARES = 6  # matrices of n x n numbers that a fit with its leave-one-out values holds at a time
 _TALLS = 6  # matrices of n x p numbers
 
@@ -49,6 +52,15 @@ def is_exact(approximation: AbstractApproximation | ApproximationName, rows: int
     return isinstance(approximation, Exact)
 
 
+def rows_to_refine(
+    approximation: AbstractApproximation | ApproximationName, rows: int, max_examples: int
+) -> int:
+    """On how many rows a search on `max_examples` of them continues at a low rank; 0 if it ends there."""
+    if is_exact(approximation, rows) or not isinstance(approximation, str) or rows <= max_examples:
+        return 0
+    return min(rows, _REFINEMENT * max_examples)
+
+
 def represented(
     approximation: AbstractApproximation | ApproximationName,
     model: KernelMachine,
@@ -59,9 +71,9 @@ def represented(
     """The kernel matrix of some rows, with landmarks chosen at a model; raises if memory is too small.
 
     Beyond `EXACT_ROWS` rows, "auto" adds landmarks by randomly pivoted Cholesky until they lose no more than
-    1 % of the variance, or their number p is so large that a fit would take long: `n p^2 = 5e10`, or 2000. A
-    search may end at much shorter lengthscales than it began with, which need more landmarks. So `for_search`
-    their number is the largest for which `n p^2 = 1e10`.
+    0.1 % of the variance, or their number p is so large that a fit would take long: `n p^2 = 5e10`, or 2000.
+    A search may end at much shorter lengthscales than it began with, which need more landmarks. So
+    `for_search` their number is the largest for which `n p^2 = 6e9`.
 
     Fits and searches do not warn of what is lost. `warn_of_lost_variance` does, once for all of them.
     """
@@ -73,14 +85,29 @@ def represented(
         found = represent(approximation, model, jnp.asarray(x))
         require_memory(rows, inputs, _features(found, model, x))
         return dataclasses.replace(found, tolerance=1.0)
-    key, points = jax.random.key(0), jnp.asarray(x)
-    most = min(_MAX_RANK, int(((_SEARCH_WORK if for_search else _WORK) / rows) ** 0.5))
     if for_search:
-        landmarks = choose_landmarks(model, points, most, "randomly pivoted", key)
-    else:
-        landmarks, _ = landmarks_to_tolerance(model, points, _TOLERANCE, most, key)
+        return represented_for_search(model, x)
+    most = _largest_rank(_WORK, rows)
+    landmarks, _ = landmarks_to_tolerance(
+        model, jnp.asarray(x), _TOLERANCE, most, jax.random.key(0)
+    )
+    return _with_landmarks(landmarks, x)
+
+
+def represented_for_search(model: KernelMachine, x: np.ndarray) -> Representation:
+    """A kernel matrix with the largest rank for the steps of a search; raises if memory is too small."""
+    most = _largest_rank(_SEARCH_WORK, len(x))
+    landmarks = choose_landmarks(model, jnp.asarray(x), most, "randomly pivoted", jax.random.key(0))
+    return _with_landmarks(landmarks, x)
+
+
+def _largest_rank(work: float, rows: int) -> int:
+    return min(_MAX_RANK, rows, int((work / rows) ** 0.5))
+
+
+def _with_landmarks(landmarks: jax.Array, x: np.ndarray) -> Representation:
     rank = landmarks.shape[0]
-    require_memory(rows, inputs, rank)
+    require_memory(len(x), x.shape[1], rank)
     return Representation(LandmarkSubspace(landmarks, rank), tolerance=1.0)
 
 

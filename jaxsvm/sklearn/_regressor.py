@@ -33,6 +33,7 @@ from ..selection.stopping import SmallChange, SmallGradient
 from ._data import Scaling, as_numpy, padded, predict_in_parts, random_subset
 from ._estimator import (
     KERNELS,
+    REFINED,
     AbstractEstimator,
     KernelName,
     Searches,
@@ -41,7 +42,13 @@ from ._estimator import (
     relevances,
     require_relevance,
 )
-from ._kernel_matrix import is_exact, matrix_of, represented
+from ._kernel_matrix import (
+    is_exact,
+    matrix_of,
+    represented,
+    represented_for_search,
+    rows_to_refine,
+)
 
 _LOSSES = ("soft", "quadratic")
 _EVIDENCE = LaplaceEvidence()
@@ -54,6 +61,9 @@ _BOUNDS = {
     "loss.noise_variance": (1e-8, 1e2),
     "kernel.left.lengthscale": (1e-2, 1e3),
 }
+
+
+Examples = tuple[np.ndarray, np.ndarray, np.ndarray]  # inputs and targets, standardized; weights
 
 
 class Regression(NamedTuple):
@@ -140,17 +150,10 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
         self.target_scale_: float = scale
         self.scaling_: Scaling = self._fit_scaling(x, weights)
         examples = self.scaling_(x), (y - center) / scale, weights
-        indices = random_subset(y, self.max_examples, self._random(), stratify=False)
-        full, subset = (
-            padded(*parts, evenly=not is_exact(self.approximation, len(parts[1])))
-            for parts in (examples, tuple(part[indices] for part in examples))
-        )
+        random = self._random()
         with jax.enable_x64(True):
-            ards = (False, True) if self.ard == "auto" and x.shape[1] > 1 else (self.ard is True,)
-            tuned = [self._tune(ard, subset, full, searches) for ard in ards]
-            # each fitted lengthscale improves the score by about one nat by chance alone (Akaike)
-            costs = [one.score + ard * x.shape[1] for one, ard in zip(tuned, ards, strict=True)]
-        self.regression_: Regression = as_numpy(tuned[int(np.argmin(costs))])
+            best = self._tune(examples, random, searches)
+        self.regression_: Regression = as_numpy(best)
         self._conclude([self.regression_])
         return self
 
@@ -263,28 +266,61 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
             raise ValueError(f"`kernel` must be one of {', '.join(KERNELS)}, not {self.kernel!r}")
         self._check_shared_parameters()
 
-    def _tune(self, ard: bool, subset, full, searches: Searches) -> Regression:
+    def _tune(self, examples: Examples, random, searches: Searches) -> Regression:
+        """Search on some of the examples, and fit the best machine to all of them."""
+        rows, inputs = examples[0].shape
+        indices = random_subset(examples[1], self.max_examples, random, stratify=False)
+        full, subset = self._padded(examples), self._padded(examples, indices)
+        count = rows_to_refine(self.approximation, rows, self.max_examples)
+        compared = subset if count else full
+        ards = (False, True) if self.ard == "auto" and inputs > 1 else (self.ard is True,)
+        tuned = [self._fit_tuned(self._search(ard, subset, searches), compared) for ard in ards]
+        # each fitted lengthscale improves the score by about one nat by chance alone (Akaike)
+        costs = [one.score + ard * inputs for one, ard in zip(tuned, ards, strict=True)]
+        best = tuned[int(np.argmin(costs))]
+        if not count:
+            return best
+        indices = random_subset(examples[1], count, random, stratify=False)
+        return self._fit_tuned(self._refine(best, self._padded(examples, indices), searches), full)
+
+    def _padded(self, examples: Examples, indices: Any = slice(None)) -> Examples:
+        chosen = tuple(part[indices] for part in examples)
+        return padded(*chosen, evenly=not is_exact(self.approximation, len(chosen[1])))
+
+    def _search(self, ard: bool, subset: Examples, searches: Searches) -> Selection:
         x, y, weights = subset
-        inputs = x.shape[1]
         loss = Quadratic(0.1) if self.loss == "quadratic" else None
         initial = regression.machine(x, y, ard=ard, weights=weights, loss=loss)
         starts = [
             _with_family(KERNELS[self.kernel], start)
-            for start in regression.starts(initial, inputs)
+            for start in regression.starts(initial, x.shape[1])
         ][: self.restarts]
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
-        bounds = {name: _BOUNDS[name] for name in free_parameters(starts[0]) if name in _BOUNDS}
-
-        search = select(
+        return select(
             starts[0], x, y, _EVIDENCE, weights=weights, optimizer=_OPTIMIZER,
-            stop=(SmallGradient(self.tol), SmallChange(1e-6, patience=20)), starts=stacked,
-            restarts=len(starts), bounds=bounds, max_steps=self.max_iter,
+            stop=(SmallGradient(self.tol), SmallChange(1e-6, patience=20)),
+            starts=jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts),
+            restarts=len(starts), bounds=_bounds(starts[0]), max_steps=self.max_iter,
             approximation=represented(
                 self.approximation, starts[0], _rows(x, weights), for_search=True
             ),
             **searches.options("relevance" if ard else "common lengthscale"),
         )  # fmt: skip
+
+    def _refine(self, tuned: Regression, more: Examples, searches: Searches) -> Selection:
+        """Continue a search on more examples, at a low rank."""
+        if searches.is_over:
+            return tuned.search
+        (x, y, weights), model = more, tuned.search.model
+        return select(
+            model, x, y, _EVIDENCE, weights=weights, optimizer=_OPTIMIZER, stop=REFINED,
+            bounds=_bounds(model), max_steps=self.max_iter,
+            approximation=represented_for_search(model, _rows(x, weights)),
+            **searches.options("more examples"),
+        )  # fmt: skip
+
+    def _fit_tuned(self, search: Selection, full: Examples) -> Regression:
         x, y, weights = full
+        inputs = x.shape[1]
         machine = one_lengthscale_each(search.model, inputs)
         kept = represented(self.approximation, machine, _rows(x, weights))
         fitted = fit(machine, x, y, weights=weights, approximation=kept)
@@ -323,6 +359,10 @@ def _with_family(family: Any, model: KernelMachine) -> KernelMachine:
     )
     changed = KernelMachine(kernel + Constant(values["kernel.right.variance"]), model.loss)
     return freeze(changed, *(name for name in frozen(model) if name.startswith("kernel")))
+
+
+def _bounds(model: KernelMachine) -> dict[str, tuple[float, float]]:
+    return {name: _BOUNDS[name] for name in free_parameters(model) if name in _BOUNDS}
 
 
 def _rows(x: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from jaxsvm.command import _predict, main
 from jaxsvm.command._columns import as_labels, find_columns, separate_target
 from jaxsvm.command._model import root_mean_square
 from jaxsvm.command._predict import escaped
-from jaxsvm.command._table import DataError, as_number, read
+from jaxsvm.command._table import DataError, as_number, is_numeric, numbers_in, read
 
 CLASSES = ("10000000000000000", "10000000000000001", "007", "7", "=1+cmd", "-1")
 QUICK = ("--method", "press", "--ard", "no", "--quiet")
@@ -72,6 +72,15 @@ def test_what_a_person_calls_a_number(cell):
 )
 def test_what_a_person_does_not_call_a_number(cell):
     assert as_number(cell) is None
+
+
+@pytest.mark.parametrize("odd", ["", "-", "1_0", "\u22125", "x", "1.5\n", "1e400"])
+def test_numbers_of_a_long_column_are_those_of_its_cells(odd):
+    cells = [f"{i / 7:g}" for i in range(25_000)]
+    cells[12_345] = odd
+    assert numbers_in(cells) == [as_number(cell) for cell in cells]
+    assert is_numeric(cells) == (odd in ("", "-", "\u22125", "1e400"))
+    assert numbers_in([]) == []
 
 
 def test_columns_of_codes_are_text(tmp_path):

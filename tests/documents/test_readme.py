@@ -44,6 +44,7 @@ def test_a_newcomer_can_read_the_readme_at_once():
         ("benchmarks/estimators.py", ["--quick"], "| LSSVC |"),
         ("benchmarks/solve.py", ["--quick"], "geometric mean of the ratios"),
         ("benchmarks/scale.py", ["--quick"], "exponent"),
+        ("benchmarks/estimators_at_scale.py", ["--quick"], "of the grid's seconds"),
         ("benchmarks/cost.py", ["--quick"], "all-reduce"),
         (
             "benchmarks/versions.py",

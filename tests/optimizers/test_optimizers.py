@@ -58,6 +58,19 @@ def test_lbfgs_is_exact_on_a_quadratic_and_never_exceeds_its_largest_move():
         point = point + updates
 
 
+@pytest.mark.parametrize("first, expected", [(None, 1e-3), (0.3, 0.3)])
+def test_the_first_step_of_lbfgs_has_the_length_asked_for(first, expected):
+    def mean(v):
+        return 5e-4 * jnp.sum((v - jnp.array([1.0, 0.5])) ** 2)
+
+    point, optimizer = jnp.zeros(2), lbfgs(first_move=first)
+    value, gradient = jax.value_and_grad(mean)(point)
+    move, _ = optimizer.update(gradient, optimizer.init(point), point, value=value)
+    np.testing.assert_allclose(move, [expected, expected / 2], rtol=1e-12)
+    best, _ = minimize(mean, point, 10, optimizer)
+    np.testing.assert_allclose(best[0], [1.0, 0.5], atol=1e-6)
+
+
 def test_lbfgs_turns_back_from_where_the_function_is_not_finite():
     def wall(v):  # minus infinity's neighbour: NaN beyond one
         return jnp.sum(jnp.where(v < 1, -jnp.log1p(-jnp.where(v < 1, v, 0.0)) - 3 * v, jnp.nan))

@@ -142,8 +142,9 @@ def test_samples_use_the_approximation():
 def test_automatic_ranks(monkeypatch):
     monkeypatch.setattr(_kernel_matrix, "EXACT_ROWS", 100)
     found = LSSVC(max_examples=90, **QUICK).fit(X, Y)
-    assert found.machines_[0].search.representation.kept is None  # 90 rows are few
-    assert found.rank_ in range(32, 100) and 0 < found.lost_variance_ < 0.011
+    search = found.machines_[0].search  # began on 90 rows, and ended on all
+    assert np.count_nonzero(search.weights) == ROWS and search.representation.kept.rank == ROWS
+    assert found.rank_ in range(32, 100) and 0 < found.lost_variance_ < 0.0011
     monkeypatch.setattr(_kernel_matrix, "_SEARCH_WORK", 150 * 60**2)
     low = LSSVC(**QUICK).fit(X, Y)
     assert low.machines_[0].search.representation.kept.rank == 60
@@ -153,6 +154,28 @@ def test_automatic_ranks(monkeypatch):
     monkeypatch.setattr(_kernel_matrix, "_WORK", 150 * 3**2)
     with pytest.warns(jsvm.approximations.ApproximationWarning, match="rank 3 loses .* than 5%"):
         assert LSSVC(max_examples=90, **QUICK).fit(X, Y).rank_ == 3
+
+
+@pytest.mark.parametrize("kind", [BayesianSVC, LSSVC])
+def test_a_search_continues_on_more_examples(monkeypatch, kind):
+    monkeypatch.setattr(_kernel_matrix, "EXACT_ROWS", 100)
+    found = kind(max_examples=25, ard="auto", random_state=0).fit(X, Y)
+    search = found.machines_[0].search
+    assert np.count_nonzero(search.weights) == 125
+    assert search.value < search.history.value[0, 0] and found.score(X, Y) > 0.85
+    few = kind(max_examples=25, approximation="exact", **QUICK).fit(X, Y)
+    assert np.count_nonzero(few.machines_[0].search.weights) == 25
+
+
+def test_a_regression_continues_on_more_examples(monkeypatch):
+    monkeypatch.setattr(_kernel_matrix, "EXACT_ROWS", 100)
+    found = BayesianSVR(max_examples=25, **QUICK).fit(X, TARGET)
+    search = found.regression_.search
+    assert np.count_nonzero(search.weights) == 125 and search.value < search.history.value[0, 0]
+    assert found.score(X, TARGET) > 0.95
+    with pytest.warns(UserWarning, match="before it converged"):  # no time to continue
+        found.set_params(seconds=0).fit(X, TARGET)
+    assert np.count_nonzero(found.regression_.search.weights) == 25
 
 
 def test_too_little_memory_is_refused(monkeypatch):

@@ -53,7 +53,7 @@ NUMBERS = {
     sampling.NUTS: ["step_size", "target_acceptance", "jitter"],
     evidence.Thermodynamic: ["power"],
     evidence.TemperedSMC: ["target_ess"],
-    optimizers.lbfgs: ["max_move"],
+    optimizers.lbfgs: ["max_move", "first_move"],
     optimizers.adaptive_rates: ["first_move", "max_move", "grow", "shrink", "decline", "rise", "turn"],
     optimizers.GreedyWalk: ["step", "factor", "step_tolerance"],
     criteria.Span: ["c1", "eta"],
