@@ -37,14 +37,8 @@ from ..sampling import (
     start_chains,
     warm_up,
 )
-from ._gradient import (
-    Route,
-    check_gradient,
-    check_route,
-    gradients_of_chains,
-    mean_and_error,
-    require_local_rows,
-)
+from ._by_rows import Route, gradients_of_chains
+from ._gradient import check_gradient, check_route, mean_and_error, require_local_rows
 from ._tempered import TemperedSMC, temper
 from ._thermodynamic import InfiniteLossError, Thermodynamic, integrate
 
@@ -84,7 +78,7 @@ class Sampled(AbstractObjective):
     - `warmup`, `draws`: the numbers of draws of each chain at each step, before and after it has adapted.
     - `first_warmup`: the number of draws of each chain before the first step.
 
-    `subspace` is not for users: a search sets it when it begins.
+    `subspace` and `shards` are not for users: a search sets them when it begins.
 
     **Example:**
 
@@ -103,6 +97,7 @@ class Sampled(AbstractObjective):
     draws: int = eqx.field(static=True, default=80, kw_only=True)
     first_warmup: int = eqx.field(static=True, default=200, kw_only=True)
     subspace: AbstractSubspace | None = eqx.field(default=None, kw_only=True)
+    shards: int = eqx.field(static=True, default=1, kw_only=True)
 
     def __check_init__(self) -> None:
         if self.approximation is not None:
@@ -129,18 +124,18 @@ class Sampled(AbstractObjective):
         check_gradient(unfreeze(model), self.chains)
 
     def prepare(self, model: KernelMachine, data: Data, key: Any) -> Self:
-        examples = data.x.shape[0]
+        examples, shards = data.x.shape[0], count_row_shards(data.x)
         approximation = self.approximation
         if approximation is None:
             approximation = Nystrom(min(_RANK, examples))
         route = self.route
         if route is None:
-            is_small = examples < _MANY_EXAMPLES and count_row_shards(data.x) == 1
+            is_small = examples < _MANY_EXAMPLES and shards == 1
             route = "kernel" if is_small else "fisher"
         require_local_rows(route, data.x)
         subspace = approximation.subspace(model, data.x, key)
         return dataclasses.replace(
-            self, approximation=approximation, route=route, subspace=subspace
+            self, approximation=approximation, route=route, subspace=subspace, shards=shards
         )
 
     def init(self, model: KernelMachine, data: Data, key: Any) -> Any:
@@ -156,13 +151,13 @@ class Sampled(AbstractObjective):
         warm_key, draw_key = jax.random.split(key)
         chains = _with_kernel(memory, whitening.factor)
         chains = warm_up(target, self.method, chains, warm_key, self.warmup, _AGE)
-        chains, means, traces, _ = draw(
-            target, self.method, chains, draw_key, self.draws, gradients=True
+        chains, _, traces, kept = draw(
+            target, self.method, chains, draw_key, self.draws, keep=self.draws
         )
-        by_chain = gradients_of_chains(setup, whitening, means, self.route)
+        by_chain = gradients_of_chains(setup, whitening.factor, kept, self.route, self.shards)
         # with respect to the hyperparameters that are searched, without the frozen ones
         _, pull_back = jax.vjp(data.complete, model)
-        mean, error = (pull_back(part)[0] for part in mean_and_error(by_chain))
+        mean, error = (pull_back(part)[0] for part in mean_and_error(by_chain.gradient))
         acceptances = jnp.mean(traces.acceptance, axis=0)
         acceptance = jnp.mean(acceptances)
         moves = acceptance >= _LEAST_ACCEPTANCE

@@ -1,7 +1,6 @@
 """Sampling the posteriors of the latent function and of the hyperparameters."""
 
 from ._chains import QUARTER_PERIOD as QUARTER_PERIOD
-from ._chains import Averages as Averages
 from ._chains import Chains as Chains
 from ._chains import Traces as Traces
 from ._chains import draw as draw

@@ -20,7 +20,7 @@ from ..hyperparameters import unfreeze
 from ..posteriors import AbstractMachinePredictor, AbstractMixture, Components, Joint, same_for_all
 from ..runtime import Progress, filter_jit, jit
 from ..validation import as_points, check_count
-from ._chains import Averages, Chains, Traces, draw, kept_numbers, start_chains, warm_up
+from ._chains import Chains, Traces, draw, kept_numbers, start_chains, warm_up
 from ._diagnostics import Diagnostics, diagnose, warn_of_problems
 from ._samplers import HMC, NUTS, Method
 from ._target import Target
@@ -34,9 +34,9 @@ class Posterior(AbstractMixture, AbstractMachinePredictor):
 
     `b` are the kept draws in white coordinates, of shape (chains, kept, rank): the latent values at the
     examples are `whitening.factor @ b`, with the map `whitening` from white coordinates to latent values.
-    `means` holds averages over all draws, kept or not. `diagnostics` says how far to trust them, and `traces`
-    has the numbers behind it. `chains` are the chains after the last draw, and `draw_numbers` says which
-    draws of each chain are kept. `model`, `x`, `y` and `weights` are the model and its data.
+    `means` averages all draws of each chain, kept or not. `diagnostics` says how far to trust them, and
+    `traces` has the numbers behind it. `chains` are the chains after the last draw, and `draw_numbers` says
+    which draws of each chain are kept. `model`, `x`, `y` and `weights` are the model and its data.
     """
 
     model: KernelMachine
@@ -45,14 +45,14 @@ class Posterior(AbstractMixture, AbstractMachinePredictor):
     weights: Float[Array, " n"]
     whitening: Whitening
     b: Float[Array, "chains kept p"]
-    means: Averages
+    means: Float[Array, "chains p"]
     traces: Traces
     diagnostics: Diagnostics
     chains: Chains
     draw_numbers: Int[Array, " kept"]
 
     def decision(self, x: Any) -> Float[Array, " m"]:
-        return self._features(x)[0] @ jnp.mean(self.means.b, axis=0)
+        return self._features(x)[0] @ jnp.mean(self.means, axis=0)
 
     def components(self, x: Any) -> Components:
         """The latent function at each new point: the kept draws, all equally likely.
@@ -65,7 +65,7 @@ class Posterior(AbstractMixture, AbstractMachinePredictor):
         **Returns:** `Components`.
         """
         features, residual = self._features(x)
-        mean = features @ jnp.mean(self.means.b, axis=0)
+        mean = features @ jnp.mean(self.means, axis=0)
         draws = self._draws()
         values = draws @ features.T
         deviation = jnp.sqrt(jnp.var(values, axis=0) + residual)
@@ -313,10 +313,10 @@ def _pieces(draws: int) -> int:
     return next(count for count in range(largest, 0, -1) if draws % count == 0)
 
 
-def _join(pieces) -> tuple[Averages, Traces, Any]:
+def _join(pieces) -> tuple[Array, Traces, Any]:
     means, traces, kept = zip(*pieces, strict=True)
     return (
-        jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *means),
+        sum(means) / len(means),
         jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *traces),
         jnp.concatenate(kept),
     )
