@@ -13,14 +13,18 @@ from ..fields import Frozen
 from ..runtime import count_row_shards, filter_jit, jit
 from ..sampling import (
     HMC,
+    SGLD,
     Chains,
     Diagnostics,
     Method,
     Setup,
     diagnose,
     draw,
+    draw_by_batches,
+    find_center,
     set_up,
     start_chains,
+    traces_by_batches,
     warm_up,
     warn_of_problems,
 )
@@ -50,7 +54,7 @@ def evidence_gradient(
     key: Any,
     approximation: AbstractApproximation = Exact(),  # noqa: B008, it is immutable
     route: Route = "kernel",
-    method: Method = HMC(),  # noqa: B008, it is immutable
+    method: Method | SGLD = HMC(),  # noqa: B008, it is immutable
     chains: int = 8,
     warmup: int = 200,
     draws: int = 500,
@@ -66,8 +70,12 @@ def evidence_gradient(
 
     **Arguments:**
 
-    - `model`, `x`, `y`, `weights`, `key`, `approximation`, `method`, `chains`, `warmup`, `draws`: as for
+    - `model`, `x`, `y`, `weights`, `key`, `approximation`, `chains`, `warmup`, `draws`: as for
       `jaxsvm.sample`.
+    - `method`: `jaxsvm.sampling.HMC(...)` or `NUTS(...)`, or `SGLD(...)` for chains that see a random batch
+      of the examples at each step. All examples are then needed only a few times: to find the mode, to
+      linearize the slopes, and once for `<u b'>` over all draws. The standard errors contain the noise of the
+      batches, since each chain has its own.
     - `route`: `"kernel"` for eq. 20, which needs all `n^2` entries of the kernel matrix, some rows at a time,
       or `"fisher"` for Fisher's identity `<d ln p(y | V b)>` in white coordinates, which needs only the
       entries between examples and landmarks, so that time and memory grow like n. Both agree at full rank;
@@ -86,15 +94,15 @@ def evidence_gradient(
     """
     setup, (run_key,) = set_up(
         model, x, y, weights, approximation=approximation, method=method, key=key, keys=1,
-        chains=chains, draws=draws, warmup=warmup,
+        by_batches=True, chains=chains, draws=draws, warmup=warmup,
     )  # fmt: skip
     check_route(route)
     require_local_rows(route, setup.x)
     check_gradient(setup.model, chains)
-    gradients, state, traces, error = _sampled_gradient(
+    gradients, state, traces, error, batch_noise = _sampled_gradient(
         setup, method, chains, warmup, draws, route, count_row_shards(setup.x), run_key
     )
-    diagnostics = diagnose(traces, jnp.exp(state.log_step), error, model.loss.has_wall)
+    diagnostics = diagnose(traces, jnp.exp(state.log_step), error, model.loss.has_wall, batch_noise)
     warn_of_problems(diagnostics, "the gradient of the evidence should not be trusted as it is")
     mean, deviation = mean_and_error(gradients)
     return EvidenceGradient(
@@ -130,7 +138,7 @@ def check_gradient(model: KernelMachine, chains: int) -> None:
 @filter_jit
 def _sampled_gradient(
     setup: Setup,
-    method: Method,
+    method: Method | SGLD,
     chains: int,
     warmup: int,
     draws: int,
@@ -138,14 +146,20 @@ def _sampled_gradient(
     shards: int,
     key: PRNGKeyArray,
 ):
-    """The gradient by each chain, the chains, their traces, and the share of variance that is lost."""
+    """The gradient by each chain, the chains, their traces, the lost variance, and the noise of batches."""
     whitening, target = setup.whiten()
     warm_key, draw_key = jax.random.split(key)
+    if isinstance(method, SGLD):
+        start = find_center(target, warm_key)
+        drawn = draw_by_batches(target, method, start, draw_key, chains, warmup, draws)
+        by_chain = gradients_of_chains(setup, whitening.factor, drawn.b, route, shards)
+        traces = traces_by_batches(drawn, by_chain.loss, method.steps, warm_key)
+        return by_chain.gradient, drawn.chains, traces, whitening.error, drawn.batch_noise
     state = start_chains(target, method, chains)
     state = warm_up(target, method, state, warm_key, warmup)
     state, _, traces, kept = draw(target, method, state, draw_key, draws, keep=draws)
     by_chain = gradients_of_chains(setup, whitening.factor, kept, route, shards)
-    return by_chain.gradient, state, traces, whitening.error
+    return by_chain.gradient, state, traces, whitening.error, None
 
 
 @jit
