@@ -71,6 +71,12 @@ class FourierSubspace(AbstractSubspace):
         factor = _waves(kernel, self.noise, x)
         return Whitening(factor, FourierBasis(self.noise), lost_share(kernel, x, factor))
 
+    def shared(self, kernel: AbstractKernel, x: Array) -> tuple[()]:
+        return ()
+
+    def rows(self, kernel: AbstractKernel, shared: Any, x: Array, numbers: Array) -> Array:
+        return _waves(kernel, self.noise, x)
+
 
 class FourierBasis(AbstractBasis):
     """The functions `sqrt(variance / q) cos(phase_j(x))` and `sqrt(variance / q) sin(phase_j(x))`.

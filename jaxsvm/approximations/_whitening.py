@@ -2,6 +2,7 @@
 
 import abc
 from functools import partial
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -37,6 +38,35 @@ class AbstractSubspace(eqx.Module):
         **Returns:** a `Whitening`.
         """
 
+    @abc.abstractmethod
+    def shared(self, kernel: AbstractKernel, x: Float[Array, "n d"]) -> Any:
+        """The matrices that all rows of V share, differentiable with respect to the kernel.
+
+        **Arguments:** `kernel`; `x`, the inputs of all examples.
+
+        **Returns:** a pytree of arrays, for `rows`.
+        """
+
+    @abc.abstractmethod
+    def rows(
+        self, kernel: AbstractKernel, shared: Any, x: Float[Array, "k d"], numbers: Int[Array, " k"]
+    ) -> Float[Array, "k p"]:
+        """Some rows of V, differentiable with respect to the kernel and `shared`.
+
+        **Arguments:** `kernel`; `shared`, what the method of that name returns; `x`, the inputs of these
+        examples; `numbers`, their places among all examples.
+
+        **Returns:** a matrix with one row for each example.
+        """
+
+
+class _SharedByRows(NamedTuple):
+    """The landmarks, their kernel matrix, and `U_p Lambda_p^(-1/2)`."""
+
+    points: Float[Array, "m d"]
+    among: Float[Array, "m m"]
+    projection: Float[Array, "m p"]
+
 
 class LandmarkSubspace(AbstractSubspace):
     """The whole kernel matrix, or its projection on landmarks.
@@ -58,18 +88,31 @@ class LandmarkSubspace(AbstractSubspace):
     rank: int = eqx.field(static=True)
 
     def whiten(self, kernel: AbstractKernel, x: Array) -> Whitening:
-        landmarks = self.landmarks
-        if landmarks is None:
-            points, among = x, kernel.matrix(x, x, same=True)
+        points, among, projection = self.shared(kernel, x)
+        if self.landmarks is None:
             between = among
         else:
-            points = x[landmarks]
-            among = kernel.matrix(points, points, same=True)
             # a landmark is the same example as itself among all examples, which matters for white noise
-            between = kernel.matrix(x, points, same=False).at[landmarks].set(among)
-        projection = _projection(among, self.rank)
+            between = kernel.matrix(x, points, same=False).at[self.landmarks].set(among)
         factor = between @ projection
         return Whitening(factor, LandmarkBasis(points, projection), lost_share(kernel, x, factor))
+
+    def shared(self, kernel: AbstractKernel, x: Array) -> _SharedByRows:
+        points = x if self.landmarks is None else x[self.landmarks]
+        among = kernel.matrix(points, points, same=True)
+        return _SharedByRows(points, among, _projection(among, self.rank))
+
+    def rows(
+        self, kernel: AbstractKernel, shared: _SharedByRows, x: Array, numbers: Array
+    ) -> Array:
+        if self.landmarks is None:
+            return shared.among[numbers] @ shared.projection
+        points = jax.lax.stop_gradient(shared.points)  # they do not depend on the kernel
+        matches = numbers[:, None] == self.landmarks[None, :]
+        is_landmark = jnp.any(matches, axis=1)
+        own = shared.among[jnp.argmax(matches, axis=1)]
+        between = kernel.matrix(x, points, same=False)
+        return jnp.where(is_landmark[:, None], own, between) @ shared.projection
 
 
 def lost_share(

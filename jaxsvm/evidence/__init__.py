@@ -3,6 +3,8 @@
 from ._ascent import evidence_ascent as evidence_ascent
 from ._ascent import median_model as median_model
 from ._ascent import median_of_partitions as median_of_partitions
+from ._bridge import Bridge as Bridge
+from ._bridge import BridgeDiagnostics as BridgeDiagnostics
 from ._estimate import LogEvidence as LogEvidence
 from ._estimate import Path as Path
 from ._gradient import EvidenceGradient as EvidenceGradient

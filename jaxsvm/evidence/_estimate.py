@@ -27,10 +27,10 @@ class Path(eqx.Module):
 class LogEvidence(eqx.Module):
     """The log evidence `ln Q(Y|X)` in nats, and how far it can be trusted.
 
-    `standard_error` is the standard error of `value`, from the independent `estimates` of each chain or run.
-    `path` has the partition function at all temperatures, `diagnostics` (`ThermodynamicDiagnostics` or
-    `TemperedDiagnostics`) the quality of the chains or particles. `problems` say what is wrong and what to
-    do about it; empty if nothing is wrong.
+    `standard_error` is the standard error of `value`, from the `estimates` of each chain or run.
+    `path` has the partition function at all temperatures, `diagnostics` (`ThermodynamicDiagnostics`,
+    `TemperedDiagnostics` or `BridgeDiagnostics`) the quality of the chains or particles. `problems` say what
+    is wrong and what to do about it; empty if nothing is wrong.
     """
 
     value: Float[Array, ""]

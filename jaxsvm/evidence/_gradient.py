@@ -1,6 +1,6 @@
 """Exact gradients of the evidence, as averages over the posterior."""
 
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import equinox as eqx
 import jax
@@ -8,28 +8,27 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._machine import KernelMachine
-from ..approximations import AbstractApproximation, AbstractSubspace, Exact, Whitening
+from ..approximations import AbstractApproximation, Exact
 from ..fields import Frozen
-from ..kernels import AbstractKernel
-from ..linalg import eigh
 from ..runtime import count_row_shards, filter_jit, jit
 from ..sampling import (
     HMC,
-    Averages,
+    SGLD,
     Chains,
     Diagnostics,
     Method,
     Setup,
     diagnose,
     draw,
+    draw_by_batches,
+    find_center,
     set_up,
     start_chains,
+    traces_by_batches,
     warm_up,
     warn_of_problems,
 )
-
-Route = Literal["kernel", "fisher"]
-_MAX_ENTRIES = 200_000  # of the kernel matrix that are in memory at a time
+from ._by_rows import Route, gradients_of_chains
 
 
 class EvidenceGradient(eqx.Module):
@@ -55,7 +54,7 @@ def evidence_gradient(
     key: Any,
     approximation: AbstractApproximation = Exact(),  # noqa: B008, it is immutable
     route: Route = "kernel",
-    method: Method = HMC(),  # noqa: B008, it is immutable
+    method: Method | SGLD = HMC(),  # noqa: B008, it is immutable
     chains: int = 8,
     warmup: int = 200,
     draws: int = 500,
@@ -65,14 +64,18 @@ def evidence_gradient(
 
     For a parameter of the loss it is `n d ln kappa - <sum_i dL_i>` [GS03, eq. 18]. For a parameter of the
     kernel it is `-1/2 <u' dK K^-1 theta>` with the slopes `u_i = dL/dtheta_i` [GS03, eq. 20], which loses
-    fewer digits than eq. 19. Brackets are posterior averages. The chains average `<u b'>`; one reverse pass
-    through the kernel then gives all its derivatives. The gradient is in nats for the whole data set (the
-    paper divides by n).
+    fewer digits than eq. 19. Brackets are posterior averages. All draws are kept, in white coordinates b.
+    Then `<u b'>` and a reverse pass through the kernel, which gives all its derivatives, are computed for
+    some examples at a time. The gradient is in nats for the whole data set (the paper divides by n).
 
     **Arguments:**
 
-    - `model`, `x`, `y`, `weights`, `key`, `approximation`, `method`, `chains`, `warmup`, `draws`: as for
+    - `model`, `x`, `y`, `weights`, `key`, `approximation`, `chains`, `warmup`, `draws`: as for
       `jaxsvm.sample`.
+    - `method`: `jaxsvm.sampling.HMC(...)` or `NUTS(...)`, or `SGLD(...)` for chains that see a random batch
+      of the examples at each step. All examples are then needed only a few times: to find the mode, to
+      linearize the slopes, and once for `<u b'>` over all draws. The standard errors contain the noise of the
+      batches, since each chain has its own.
     - `route`: `"kernel"` for eq. 20, which needs all `n^2` entries of the kernel matrix, some rows at a time,
       or `"fisher"` for Fisher's identity `<d ln p(y | V b)>` in white coordinates, which needs only the
       entries between examples and landmarks, so that time and memory grow like n. Both agree at full rank;
@@ -91,15 +94,15 @@ def evidence_gradient(
     """
     setup, (run_key,) = set_up(
         model, x, y, weights, approximation=approximation, method=method, key=key, keys=1,
-        chains=chains, draws=draws, warmup=warmup,
+        by_batches=True, chains=chains, draws=draws, warmup=warmup,
     )  # fmt: skip
     check_route(route)
     require_local_rows(route, setup.x)
     check_gradient(setup.model, chains)
-    gradients, state, traces, error = _sampled_gradient(
-        setup, method, chains, warmup, draws, route, run_key
+    gradients, state, traces, error, batch_noise = _sampled_gradient(
+        setup, method, chains, warmup, draws, route, count_row_shards(setup.x), run_key
     )
-    diagnostics = diagnose(traces, jnp.exp(state.log_step), error, model.loss.has_wall)
+    diagnostics = diagnose(traces, jnp.exp(state.log_step), error, model.loss.has_wall, batch_noise)
     warn_of_problems(diagnostics, "the gradient of the evidence should not be trusted as it is")
     mean, deviation = mean_and_error(gradients)
     return EvidenceGradient(
@@ -135,91 +138,28 @@ def check_gradient(model: KernelMachine, chains: int) -> None:
 @filter_jit
 def _sampled_gradient(
     setup: Setup,
-    method: Method,
+    method: Method | SGLD,
     chains: int,
     warmup: int,
     draws: int,
     route: Route,
+    shards: int,
     key: PRNGKeyArray,
 ):
-    """The gradient by each chain, the chains, their traces, and the share of variance that is lost."""
+    """The gradient by each chain, the chains, their traces, the lost variance, and the noise of batches."""
     whitening, target = setup.whiten()
     warm_key, draw_key = jax.random.split(key)
+    if isinstance(method, SGLD):
+        start = find_center(target, warm_key)
+        drawn = draw_by_batches(target, method, start, draw_key, chains, warmup, draws)
+        by_chain = gradients_of_chains(setup, whitening.factor, drawn.b, route, shards)
+        traces = traces_by_batches(drawn, by_chain.loss, method.steps, warm_key)
+        return by_chain.gradient, drawn.chains, traces, whitening.error, drawn.batch_noise
     state = start_chains(target, method, chains)
     state = warm_up(target, method, state, warm_key, warmup)
-    state, means, traces, _ = draw(target, method, state, draw_key, draws, gradients=True)
-    return gradients_of_chains(setup, whitening, means, route), state, traces, whitening.error
-
-
-def gradients_of_chains(
-    setup: Setup, whitening: Whitening, means: Averages, route: Route
-) -> KernelMachine:
-    """The gradient of the log evidence from the averages of each chain, stacked along a leading axis."""
-    assert means.slope_b is not None and means.loss_gradient is not None
-    if route == "kernel":
-        present = jnp.where(setup.weights[:, None] > 0, whitening.factor, 0.0)
-        kernel = _by_kernel(setup.model.kernel, setup.x, present, means.slope_b)
-    else:
-        kernel = _by_fisher(setup.model.kernel, setup.x, setup.subspace, means.slope_b)
-    normalizer = jax.grad(lambda loss: jnp.sum(setup.weights) * loss.log_normalizer())(
-        setup.model.loss
-    )
-    loss = jax.tree.map(lambda whole, mean: whole[None] - mean, normalizer, means.loss_gradient)
-    return KernelMachine(kernel, loss)
-
-
-def _by_kernel(
-    kernel: AbstractKernel,
-    x: Float[Array, "n d"],
-    factor: Float[Array, "n p"],
-    slope_b: Float[Array, "chains n p"],
-) -> AbstractKernel:
-    """`-1/2 sum_ij dK_ij G_ij` with `G = <u b'> (V'V)^-1 V'`, some rows at a time.
-
-    At a low rank `V (V'V)^-1 b` replaces `K^-1 theta`. Rows of V are zero for examples that are absent.
-    """
-    examples = x.shape[0]
-    dual = factor @ _pseudo_inverse(factor.T @ factor)
-    rows = min(max(_MAX_ENTRIES // examples, 1), examples)
-    blocks = -(-examples // rows)
-    padding = blocks * rows - examples
-    numbers = jnp.arange(blocks * rows).reshape(blocks, rows)
-    left = jnp.pad(slope_b, ((0, 0), (0, padding), (0, 0)))
-
-    def add_block(total, numbers):
-        inside = jnp.minimum(numbers, examples - 1)
-        points = x[inside]
-
-        def entries(kernel):
-            return kernel.matrix(points, x, same=False), kernel.diagonal(points)
-
-        _, pull_back = jax.vjp(entries, kernel)
-        right = dual[inside]
-
-        def pull(part):
-            weight = part[numbers] @ dual.T
-            # an example with itself: only there is white noise
-            diagonal = jnp.sum(part[numbers] * right, axis=1)
-            weight = weight.at[jnp.arange(rows), inside].set(0.0)
-            return pull_back((-weight / 2, -diagonal / 2))[0]
-
-        # one chain after the other: the matrices of all would not fit into the caches
-        return jax.tree.map(jnp.add, total, jax.lax.map(pull, left)), None
-
-    zero = jax.tree.map(lambda leaf: jnp.zeros((left.shape[0], *leaf.shape), leaf.dtype), kernel)
-    return jax.lax.scan(add_block, zero, numbers)[0]
-
-
-def _pseudo_inverse(matrix):
-    values, vectors = eigh(matrix)
-    null = values <= values[-1] * matrix.shape[0] * jnp.finfo(matrix.dtype).eps
-    return (vectors * jnp.where(null, 0.0, 1 / jnp.where(null, 1.0, values))[None, :]) @ vectors.T
-
-
-def _by_fisher(kernel, x, subspace: AbstractSubspace, slope_b) -> AbstractKernel:
-    """`-sum_ik dV_ik <u_i b_k>`."""
-    _, pull_back = jax.vjp(lambda kernel: subspace.whiten(kernel, x).factor, kernel)
-    return jax.lax.map(lambda part: pull_back(-part)[0], slope_b)
+    state, _, traces, kept = draw(target, method, state, draw_key, draws, keep=draws)
+    by_chain = gradients_of_chains(setup, whitening.factor, kept, route, shards)
+    return by_chain.gradient, state, traces, whitening.error, None
 
 
 @jit

@@ -25,26 +25,27 @@ from ..results import RESULTS
 from ..runtime import count_row_shards
 from ..sampling import (
     HMC,
+    SGLD,
     Chains,
     Method,
     SamplingWarning,
     Setup,
     Thresholds,
+    check_batch_noise,
+    check_batches,
     check_sampler,
     check_wall,
     draw,
+    draw_by_batches,
+    find_center,
     largest_rhat,
     start_chains,
+    traces_by_batches,
     warm_up,
 )
-from ._gradient import (
-    Route,
-    check_gradient,
-    check_route,
-    gradients_of_chains,
-    mean_and_error,
-    require_local_rows,
-)
+from ._bridge import Bridge, bridge
+from ._by_rows import Route, gradients_of_chains
+from ._gradient import check_gradient, check_route, mean_and_error, require_local_rows
 from ._tempered import TemperedSMC, temper
 from ._thermodynamic import InfiniteLossError, Thermodynamic, integrate
 
@@ -79,12 +80,13 @@ class Sampled(AbstractObjective):
     - `route`: how to compute the gradient, as for `jaxsvm.evidence_gradient`; by default `"kernel"` for fewer
       than 1,000 examples on one device, and `"fisher"`, whose time does not grow like their square,
       otherwise.
-    - `method`: `jaxsvm.sampling.HMC(...)` or `NUTS(...)`.
+    - `method`: `jaxsvm.sampling.HMC(...)` or `NUTS(...)`, or `SGLD(...)` for chains that see a random batch
+      of the examples at each step. These begin at the mode in each step of the search.
     - `chains`: the number of chains, at least two.
     - `warmup`, `draws`: the numbers of draws of each chain at each step, before and after it has adapted.
     - `first_warmup`: the number of draws of each chain before the first step.
 
-    `subspace` is not for users: a search sets it when it begins.
+    `subspace` and `shards` are not for users: a search sets them when it begins.
 
     **Example:**
 
@@ -97,12 +99,13 @@ class Sampled(AbstractObjective):
 
     approximation: AbstractApproximation | None = None
     route: Route | None = eqx.field(static=True, default=None, kw_only=True)
-    method: Method = eqx.field(static=True, default=HMC(), kw_only=True)
+    method: Method | SGLD = eqx.field(static=True, default=HMC(), kw_only=True)
     chains: int = eqx.field(static=True, default=8, kw_only=True)
     warmup: int = eqx.field(static=True, default=20, kw_only=True)
     draws: int = eqx.field(static=True, default=80, kw_only=True)
     first_warmup: int = eqx.field(static=True, default=200, kw_only=True)
     subspace: AbstractSubspace | None = eqx.field(default=None, kw_only=True)
+    shards: int = eqx.field(static=True, default=1, kw_only=True)
 
     def __check_init__(self) -> None:
         if self.approximation is not None:
@@ -125,41 +128,38 @@ class Sampled(AbstractObjective):
 
     def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         counts = {"chains": self.chains, "draws": self.draws, "warmup": self.warmup}
-        check_sampler(model, self.method, **counts, first_warmup=self.first_warmup)
+        check_sampler(model, self.method, True, **counts, first_warmup=self.first_warmup)
+        if isinstance(self.method, SGLD):
+            check_batches(model, x, self.method)
         check_gradient(unfreeze(model), self.chains)
 
     def prepare(self, model: KernelMachine, data: Data, key: Any) -> Self:
-        examples = data.x.shape[0]
+        examples, shards = data.x.shape[0], count_row_shards(data.x)
         approximation = self.approximation
         if approximation is None:
             approximation = Nystrom(min(_RANK, examples))
         route = self.route
         if route is None:
-            is_small = examples < _MANY_EXAMPLES and count_row_shards(data.x) == 1
+            is_small = examples < _MANY_EXAMPLES and shards == 1
             route = "kernel" if is_small else "fisher"
         require_local_rows(route, data.x)
         subspace = approximation.subspace(model, data.x, key)
         return dataclasses.replace(
-            self, approximation=approximation, route=route, subspace=subspace
+            self, approximation=approximation, route=route, subspace=subspace, shards=shards
         )
 
     def init(self, model: KernelMachine, data: Data, key: Any) -> Any:
         whitening, target = self._setup(model, data).whiten()
+        if isinstance(self.method, SGLD):
+            center = find_center(target, key)
+            start = Chains(center[None], jnp.zeros_like(target.y), jnp.zeros((), center.dtype))
+            return _without_kernel(start, whitening.factor)
         chains = start_chains(target, self.method, self.chains)
         chains = warm_up(target, self.method, chains, key, self.first_warmup)
         return _without_kernel(chains, whitening.factor)
 
     def observe(self, model: KernelMachine, data: Data, memory: Any, key: Any) -> Observation:
-        assert self.route is not None
-        setup = self._setup(model, data)
-        whitening, target = setup.whiten()
-        warm_key, draw_key = jax.random.split(key)
-        chains = _with_kernel(memory, whitening.factor)
-        chains = warm_up(target, self.method, chains, warm_key, self.warmup, _AGE)
-        chains, means, traces, _ = draw(
-            target, self.method, chains, draw_key, self.draws, gradients=True
-        )
-        by_chain = gradients_of_chains(setup, whitening, means, self.route)
+        by_chain, chains, traces, whitening, noise = self._run(model, data, memory, key)
         # with respect to the hyperparameters that are searched, without the frozen ones
         _, pull_back = jax.vjp(data.complete, model)
         mean, error = (pull_back(part)[0] for part in mean_and_error(by_chain))
@@ -182,16 +182,44 @@ class Sampled(AbstractObjective):
                 "divergences": jnp.sum(traces.divergent).astype(dtype),
                 "step_size": jnp.exp(chains.log_step),
                 "whitening_error": whitening.error,
+                **noise,
             },
         )
+
+    def _run(self, model: KernelMachine, data: Data, memory: Any, key: Any):
+        """The gradient by each chain, the chains, their traces, the whitening, and the noise of batches."""
+        assert self.route is not None
+        setup, method = self._setup(model, data), self.method
+        whitening, target = setup.whiten()
+        warm_key, draw_key = jax.random.split(key)
+        chains = _with_kernel(memory, whitening.factor)
+        if isinstance(method, SGLD):
+            drawn = draw_by_batches(
+                target, method, chains.b[0], draw_key, self.chains, self.warmup, self.draws
+            )
+            by_chain = gradients_of_chains(
+                setup, whitening.factor, drawn.b, self.route, self.shards
+            )
+            traces = traces_by_batches(drawn, by_chain.loss, method.steps, warm_key)
+            chains = drawn.chains._replace(b=jnp.mean(drawn.b, axis=(0, 1))[None])
+            return by_chain.gradient, chains, traces, whitening, {"batch_noise": drawn.batch_noise}
+        chains = warm_up(target, method, chains, warm_key, self.warmup, _AGE)
+        chains, _, traces, kept = draw(
+            target, method, chains, draw_key, self.draws, keep=self.draws
+        )
+        by_chain = gradients_of_chains(setup, whitening.factor, kept, self.route, self.shards)
+        return by_chain.gradient, chains, traces, whitening, {}
 
     def compare(self, model: KernelMachine, data: Data, key: Any) -> float:
         """Minus the log evidence of the same low-rank machine; NaN if it cannot be estimated.
 
-        By thermodynamic integration or, for a loss with a wall, by sequential Monte Carlo.
+        By thermodynamic integration or, for a loss with a wall, by sequential Monte Carlo; if the chains see
+        batches, by bridge sampling.
         """
         setup = self._setup(model, data)
         run_key = jax.random.split(jax.random.fold_in(key, 1))[1]
+        if isinstance(self.method, SGLD):
+            return -float(bridge(setup, Bridge(sampler=self.method), run_key).value)
         try:
             estimate = integrate(setup, Thermodynamic(), run_key, False)
         except InfiniteLossError:  # the loss has a wall
@@ -205,6 +233,9 @@ class Sampled(AbstractObjective):
         present = np.isfinite(info["acceptance"])
         steps = {name: np.asarray(column)[present] for name, column in info.items()}
         problems = _problems_of_chains(steps, end, self.chains, self.draws, limits)
+        if "batch_noise" in steps:
+            noise, divergent = steps["batch_noise"].max(), steps["divergences"].sum()
+            problems += check_batch_noise(float(noise), int(divergent))
         if self.draws < limits.fewest_draws:
             problems.append(
                 f"{self.draws} draws of each chain in a step are too few to judge it: raise `draws` to at "

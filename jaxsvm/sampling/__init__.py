@@ -1,7 +1,12 @@
 """Sampling the posteriors of the latent function and of the hyperparameters."""
 
+from ._batches import DrawnByBatches as DrawnByBatches
+from ._batches import check_batches as check_batches
+from ._batches import draw_by_batches as draw_by_batches
+from ._batches import find_center as find_center
+from ._batches import linearize_by_draws as linearize_by_draws
+from ._batches import traces_by_batches as traces_by_batches
 from ._chains import QUARTER_PERIOD as QUARTER_PERIOD
-from ._chains import Averages as Averages
 from ._chains import Chains as Chains
 from ._chains import Traces as Traces
 from ._chains import draw as draw
@@ -13,6 +18,7 @@ from ._chains import warm_up as warm_up
 from ._diagnostics import Diagnostics as Diagnostics
 from ._diagnostics import SamplingWarning as SamplingWarning
 from ._diagnostics import Thresholds as Thresholds
+from ._diagnostics import check_batch_noise as check_batch_noise
 from ._diagnostics import check_wall as check_wall
 from ._diagnostics import diagnose as diagnose
 from ._diagnostics import largest_rhat as largest_rhat
@@ -28,6 +34,7 @@ from ._sample import sample as sample
 from ._sample import set_up as set_up
 from ._samplers import HMC as HMC
 from ._samplers import NUTS as NUTS
+from ._samplers import SGLD as SGLD
 from ._samplers import Method as Method
 from ._samplers import blackjax as blackjax
 from ._samplers import first_state as first_state

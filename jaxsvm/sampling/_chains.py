@@ -9,13 +9,11 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ..hyperparameters import parameters
 from ..linalg import solve_triangular
-from ..losses import AbstractLoss
 from ._samplers import HMC, Method, first_state, trajectory
 from ._target import Scaling, Target, find_mode, log_density, no_scaling, scale, slopes, total_loss
 
 _ROUNDS = 3  # of warm-up: each but the last ends with a new scaling
-_BLOCK = 10  # draws whose outer products are summed in one matrix product
-_COORDINATES = 4  # leading white coordinates that are traced
+COORDINATES = 4  # leading white coordinates that are traced
 _LARGEST_STEP, _SMALLEST_STEP = 2.0, 1e-5
 QUARTER_PERIOD = 1.57  # of a direction of unit width
 
@@ -30,18 +28,6 @@ class Chains(NamedTuple):
     b: Float[Array, "chains p"]
     curvature: Float[Array, " n"]
     log_step: Float[Array, ""]
-
-
-class Averages(NamedTuple):
-    """Means over the draws of each chain.
-
-    `b` averages the white coordinates, `slope_b` the matrices `u b'` with the slopes `u_i = w_i dL/df_i`,
-    and `loss_gradient` the derivatives of the total loss with respect to the parameters of the loss.
-    """
-
-    b: Float[Array, "chains p"]
-    slope_b: Float[Array, "chains n p"] | None
-    loss_gradient: AbstractLoss | None
 
 
 class Traces(NamedTuple):
@@ -183,30 +169,22 @@ def scaling_of(target: Target, method: Method, chains: Chains) -> Scaling:
 
 
 def draw(
-    target: Target,
-    method: Method,
-    chains: Chains,
-    key: PRNGKeyArray,
-    draws: int,
-    keep: int = 1,
-    gradients: bool = False,
-) -> tuple[Chains, Averages, Traces, Float[Array, "kept chains p"]]:
+    target: Target, method: Method, chains: Chains, key: PRNGKeyArray, draws: int, keep: int = 1
+) -> tuple[Chains, Float[Array, "chains p"], Traces, Float[Array, "kept chains p"]]:
     """Draw from the posterior.
 
     **Arguments:** `target`, the posterior; `method`, `HMC` or `NUTS`; `chains`, before the first draw; `key`,
     a random key; `draws`, the number of draws of each chain; `keep`, about how many of them to keep
-    (`kept_numbers` has their numbers); `gradients`, whether to take the averages that gradients of the
-    evidence need.
+    (`kept_numbers` has their numbers).
 
-    **Returns:** the chains after the last draw, averages over all draws, traces, and the kept draws.
+    **Returns:** the chains after the last draw, the mean of all draws of each chain, traces, and the kept
+    draws.
     """
     scaling = scaling_of(target, method, chains)
-    state = _begin(target, scaling, chains.b)
-    block = next(size for size in range(min(_BLOCK, draws), 0, -1) if draws % size == 0)
     thin = -(-draws // keep)
 
     def one(carry, step_key):
-        state, kept, number = carry
+        state, kept, mean, number = carry
         energy = -state.logdensity
         state, info = _move(target, method, scaling, state, jnp.exp(chains.log_step), step_key)
         b = state.position @ scaling.root.T
@@ -215,57 +193,28 @@ def draw(
         trace = Traces(
             loss,
             jnp.sum(b**2, axis=1) / 2,
-            b[:, :_COORDINATES],
+            b[:, :COORDINATES],
             energy + jnp.sum(info.momentum**2, axis=1) / 2,
             info.acceptance_rate,
             info.is_divergent,
             jnp.broadcast_to(info.num_integration_steps, loss.shape),
         )
-        slope = jax.vmap(slopes, (None, 0))(target, latent) if gradients else None
-        by_parameters = jax.vmap(_loss_gradient, (None, 0))(target, latent) if gradients else None
         # draws come in order, so the last one of each group of `thin` stays
         kept = kept.at[number // thin].set(b)
-        return (state, kept, number + 1), (b, slope, by_parameters, trace)
+        mean = mean + (b - mean) / (number + 1).astype(b.dtype)
+        return (state, kept, mean, number + 1), trace
 
-    def many(carry, block_keys):
-        inner, means, blocks = carry
-        inner, (b, slope, by_parameters, trace) = jax.lax.scan(one, inner, block_keys)
-        outer = None if slope is None else jnp.einsum("kcn,kcp->cnp", slope, b) / block
-        new_means = Averages(
-            jnp.mean(b, axis=0),
-            outer,
-            jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), by_parameters),
-        )
-        share = 1 / (blocks + 1).astype(b.dtype)
-        means = jax.tree.map(lambda old, new: old + share * (new - old), means, new_means)
-        return (inner, means, blocks + 1), trace
-
-    count, rank = chains.b.shape
-    kept = jnp.zeros((-(-draws // thin), count, rank), chains.b.dtype)
-    begin = ((state, kept, 0), _no_averages(target, chains, gradients), 0)
-    keys = jax.random.split(key, (draws // block, block))
-    ((state, kept, _), means, _), traces = jax.lax.scan(many, begin, keys)
-    traces = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), traces)
-    return chains._replace(b=state.position @ scaling.root.T), means, traces, kept
+    kept = jnp.zeros((-(-draws // thin), *chains.b.shape), chains.b.dtype)
+    state = _begin(target, scaling, chains.b)
+    begin = (state, kept, jnp.zeros_like(chains.b), jnp.zeros((), int))
+    (state, kept, mean, _), traces = jax.lax.scan(one, begin, jax.random.split(key, draws))
+    return chains._replace(b=state.position @ scaling.root.T), mean, traces, kept
 
 
 def kept_numbers(draws: int, keep: int) -> np.ndarray:
     """The numbers of the kept draws: the last of every `ceil(draws / keep)`, and the very last."""
     thin = -(-draws // keep)
     return np.minimum(np.arange(thin, draws + thin, thin), draws) - 1
-
-
-def _no_averages(target: Target, chains: Chains, gradients: bool) -> Averages:
-    count, dtype = chains.b.shape[0], chains.b.dtype
-    if not gradients:
-        return Averages(jnp.zeros_like(chains.b), None, None)
-    outer = jnp.zeros((count, *target.factor.shape), dtype)
-    by_parameters = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), dtype), target.loss)
-    return Averages(jnp.zeros_like(chains.b), outer, by_parameters)
-
-
-def _loss_gradient(target: Target, latent):
-    return jax.grad(lambda loss: total_loss(target._replace(loss=loss), latent))(target.loss)
 
 
 def _begin(target: Target, scaling: Scaling, b: Float[Array, "chains p"]):

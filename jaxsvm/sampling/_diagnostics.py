@@ -23,7 +23,7 @@ class Thresholds(NamedTuple):
     `rhat`, `ess_of_chain` (effective draws of each chain), `divergences` (their share) and `ebfmi` are as
     in `Diagnostics`. A mean acceptance below `least_acceptance` is low; below `stuck` a chain hardly moves;
     above `timid` the steps are too short. A chain needs `fewest_draws` to be judged; `step_rhat` is the
-    limit for the few draws of one step of a search.
+    limit for the few draws of one step of a search; `batch_noise` is as in `Diagnostics`.
     """
 
     rhat: float = 1.05
@@ -37,6 +37,7 @@ class Thresholds(NamedTuple):
     # At about this share the error of the evidence and of its gradient, relative to the exact kernel,
     # reaches the standard errors of typical runs.
     step_rhat: float = 1.5
+    batch_noise: float = 0.4
 
 
 class Diagnostics(eqx.Module):
@@ -49,7 +50,9 @@ class Diagnostics(eqx.Module):
     smallest over the chains of `E[(E_t - E_(t-1))^2] / Var(E)` of the energies. `step_size` is the size of a
     leapfrog step, `steps` the mean number of them in a trajectory, `whitening_error` the share of the
     prior's variance that the low rank loses, `draws` the number of draws of each chain. `wall` says whether
-    slopes of a loss with a wall were averaged; these have no fourth moment.
+    slopes of a loss with a wall were averaged; these have no fourth moment. `batch_noise` is the largest
+    share, among all directions, of the random moves that the batches of `SGLD` supply, None for other
+    methods.
     """
 
     acceptance: Float[Array, " chains"]
@@ -63,6 +66,7 @@ class Diagnostics(eqx.Module):
     whitening_error: Float[Array, ""]
     draws: int = eqx.field(static=True)
     wall: bool = eqx.field(static=True, default=False)
+    batch_noise: Float[Array, ""] | None = None
 
     @property
     def problems(self) -> list[str]:
@@ -88,12 +92,16 @@ class Diagnostics(eqx.Module):
 
 
 def diagnose(
-    traces: Traces, step_size: Array, whitening_error: Array, wall: bool = False
+    traces: Traces,
+    step_size: Array,
+    whitening_error: Array,
+    wall: bool = False,
+    batch_noise: Array | None = None,
 ) -> Diagnostics:
     """The diagnostics of traces of shape (draws, chains).
 
     **Arguments:** `traces`; `step_size`; `whitening_error`; `wall`, whether slopes of a loss with a wall were
-    averaged.
+    averaged; `batch_noise`, as in `Diagnostics`.
 
     **Returns:** the `Diagnostics`.
     """
@@ -124,6 +132,7 @@ def diagnose(
         whitening_error=jnp.asarray(whitening_error),
         draws=draws,
         wall=wall,
+        batch_noise=batch_noise,
     )
 
 
@@ -153,7 +162,9 @@ def _problems(d: Diagnostics, limits: Thresholds) -> list[str]:
             "lengthen the warm-up"
         )
     divergent = int(np.sum(np.asarray(d.divergences)))
-    if divergent > limits.divergences * chains * d.draws:
+    if d.batch_noise is not None:
+        problems += check_batch_noise(float(d.batch_noise), divergent)
+    elif divergent > limits.divergences * chains * d.draws:
         problems.append(
             f"{divergent} of {chains * d.draws} trajectories diverged: lower the step size (raise "
             "`target_acceptance`)"
@@ -173,7 +184,12 @@ def _problems_of_mixing(d: Diagnostics, limits: Thresholds) -> list[str]:
     chains = len(d.acceptance)
     short = np.mean(np.asarray(d.acceptance)) > limits.timid
     agree = scale <= limits.rhat  # False for NaN, as for chains that never moved
-    if not agree and short:
+    if not agree and d.batch_noise is not None:
+        problems.append(
+            f"the chains do not agree with each other (R-hat {scale:.2f}) at a step size of "
+            f"{float(d.step_size):.2g}: raise `steps` or `batch` of `SGLD`, or draw more"
+        )
+    elif not agree and short:
         problems.append(
             f"the chains hardly move (R-hat {scale:.2f}), although nearly all trajectories were accepted: "
             f"raise the step size of {float(d.step_size):.2g}, or let it adapt (`step_size=None`) in a "
@@ -192,6 +208,27 @@ def _problems_of_mixing(d: Diagnostics, limits: Thresholds) -> list[str]:
     if not energies >= limits.ebfmi:
         problems.append(
             f"the energies mix slowly (E-BFMI {energies:.2f}): tails may be missed; draw more"
+        )
+    return problems
+
+
+def check_batch_noise(batch_noise: float, divergent: int) -> list[str]:
+    """Report batches that are too small, and draws far from the mode.
+
+    **Arguments:** `batch_noise`, as in `Diagnostics`; `divergent`, the number of draws that are far away.
+
+    **Returns:** a list of messages, empty if nothing is wrong.
+    """
+    problems = []
+    if not batch_noise <= Thresholds().batch_noise:
+        problems.append(
+            f"batches supply {batch_noise:.0%} of the random moves in some direction, so the draws are "
+            "biased: raise `batch` or lower `step_size` of `SGLD`"
+        )
+    if divergent:
+        problems.append(
+            f"{divergent} draws are far from all others: lower `step_size` of `SGLD`, or use "
+            "`sampling.HMC()`"
         )
     return problems
 

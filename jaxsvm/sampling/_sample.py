@@ -20,9 +20,10 @@ from ..hyperparameters import unfreeze
 from ..posteriors import AbstractMachinePredictor, AbstractMixture, Components, Joint, same_for_all
 from ..runtime import Progress, filter_jit, jit
 from ..validation import as_points, check_count
-from ._chains import Averages, Chains, Traces, draw, kept_numbers, start_chains, warm_up
+from ._batches import check_batches
+from ._chains import Chains, Traces, draw, kept_numbers, start_chains, warm_up
 from ._diagnostics import Diagnostics, diagnose, warn_of_problems
-from ._samplers import HMC, NUTS, Method
+from ._samplers import HMC, NUTS, SGLD, Method
 from ._target import Target
 
 _PIECES, _SHORTEST_PIECE = 20, 50  # of a long run; the progress bar advances after each piece
@@ -34,9 +35,9 @@ class Posterior(AbstractMixture, AbstractMachinePredictor):
 
     `b` are the kept draws in white coordinates, of shape (chains, kept, rank): the latent values at the
     examples are `whitening.factor @ b`, with the map `whitening` from white coordinates to latent values.
-    `means` holds averages over all draws, kept or not. `diagnostics` says how far to trust them, and `traces`
-    has the numbers behind it. `chains` are the chains after the last draw, and `draw_numbers` says which
-    draws of each chain are kept. `model`, `x`, `y` and `weights` are the model and its data.
+    `means` averages all draws of each chain, kept or not. `diagnostics` says how far to trust them, and
+    `traces` has the numbers behind it. `chains` are the chains after the last draw, and `draw_numbers` says
+    which draws of each chain are kept. `model`, `x`, `y` and `weights` are the model and its data.
     """
 
     model: KernelMachine
@@ -45,14 +46,14 @@ class Posterior(AbstractMixture, AbstractMachinePredictor):
     weights: Float[Array, " n"]
     whitening: Whitening
     b: Float[Array, "chains kept p"]
-    means: Averages
+    means: Float[Array, "chains p"]
     traces: Traces
     diagnostics: Diagnostics
     chains: Chains
     draw_numbers: Int[Array, " kept"]
 
     def decision(self, x: Any) -> Float[Array, " m"]:
-        return self._features(x)[0] @ jnp.mean(self.means.b, axis=0)
+        return self._features(x)[0] @ jnp.mean(self.means, axis=0)
 
     def components(self, x: Any) -> Components:
         """The latent function at each new point: the kept draws, all equally likely.
@@ -65,7 +66,7 @@ class Posterior(AbstractMixture, AbstractMachinePredictor):
         **Returns:** `Components`.
         """
         features, residual = self._features(x)
-        mean = features @ jnp.mean(self.means.b, axis=0)
+        mean = features @ jnp.mean(self.means, axis=0)
         draws = self._draws()
         values = draws @ features.T
         deviation = jnp.sqrt(jnp.var(values, axis=0) + residual)
@@ -258,40 +259,46 @@ def set_up(
     weights: Any,
     *,
     approximation: AbstractApproximation,
-    method: Method,
+    method: Method | SGLD,
     key: Any,
     keys: int,
+    by_batches: bool = False,
     **counts: int,
 ) -> tuple[Setup, list[PRNGKeyArray]]:
     """Check the arguments of a run, split its random key, and choose its landmarks.
 
     **Arguments:** `model`, `x`, `y`, `weights`, `approximation`, `method`, `key`: as for `sample`; `keys`,
-    the number of keys that the run needs; `counts`, such as `chains`, `warmup` and `draws`, by name.
+    the number of keys that the run needs; `by_batches`, whether the method may be `SGLD`; `counts`, such as
+    `chains`, `warmup` and `draws`, by name.
 
     **Returns:** a `Setup`, and the keys.
     """
     x, y, weights = as_data(model, x, y, weights)  # first: it refuses to hang in a forked process
-    check_sampler(model, method, **counts)
+    check_sampler(model, method, by_batches, **counts)
+    if isinstance(method, SGLD):
+        check_batches(model, x, method)
     require_approximation(approximation)
     landmark_key, *run_keys = jax.random.split(key, 1 + keys)
     subspace = approximation.subspace(model, x, landmark_key)
     return Setup(unfreeze(model), x, y, weights, subspace), run_keys
 
 
-def check_sampler(model: KernelMachine, method: Method, **counts: int) -> None:
+def check_sampler(
+    model: KernelMachine, method: Method | SGLD, by_batches: bool = False, **counts: int
+) -> None:
     """Raise unless the model has a posterior, and the options of the sampler are valid.
 
-    **Arguments:** `model`, the kernel machine; `method`, `HMC` or `NUTS`; `counts`, by name.
+    **Arguments:** `model`, the kernel machine; `method`, `HMC`, `NUTS` or `SGLD`; `by_batches`, whether it
+    may be `SGLD`; `counts`, by name.
     """
     if model.offset:
         raise ValueError(
             "the posterior is not defined for a free, unpenalized offset: use `offset=False` and add a "
             "`Constant` kernel, whose variance is that of the offset"
         )
-    if not isinstance(method, HMC | NUTS):
-        raise TypeError(
-            f"`method` must be `sampling.HMC(...)` or `sampling.NUTS(...)`, not {method!r}"
-        )
+    if not isinstance(method, HMC | NUTS) and not (by_batches and isinstance(method, SGLD)):
+        known = "`sampling.HMC(...)`" + (", `sampling.SGLD(...)`" if by_batches else "")
+        raise TypeError(f"`method` must be {known} or `sampling.NUTS(...)`, not {method!r}")
     for name, count in counts.items():
         check_count(name, count, 0 if name == "warmup" else 1)
 
@@ -313,10 +320,10 @@ def _pieces(draws: int) -> int:
     return next(count for count in range(largest, 0, -1) if draws % count == 0)
 
 
-def _join(pieces) -> tuple[Averages, Traces, Any]:
+def _join(pieces) -> tuple[Array, Traces, Any]:
     means, traces, kept = zip(*pieces, strict=True)
     return (
-        jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *means),
+        jnp.mean(jnp.stack(means), axis=0),
         jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *traces),
         jnp.concatenate(kept),
     )

@@ -86,11 +86,18 @@ def log_density(target: Target, scaling: Scaling, c: Float[Array, " p"]) -> Floa
     return -total_loss(target, scaling.factor @ c) - white @ white / 2
 
 
-def find_mode(target: Target) -> tuple[Float[Array, " p"], Float[Array, " n"]]:
+def find_mode(
+    target: Target, start: Float[Array, " p"] | None = None, steps: int = _MODE_STEPS
+) -> tuple[Float[Array, " p"], Float[Array, " n"]]:
     """The approximate mode of the density of `b`, and the curvatures of the losses there.
 
     Newton's method with step halving. Kinks are rounded off over a tenth of a unit: the result only starts
     and scales the chains, it does not replace the fit.
+
+    **Arguments:** `target`, the posterior; `start`, where to begin, by default at zero; `steps`, the number
+    of Newton steps.
+
+    **Returns:** the mode, and one number for each example.
     """
     loss, factor, y, weights = target
 
@@ -111,6 +118,6 @@ def find_mode(target: Target) -> tuple[Float[Array, " p"], Float[Array, " n"]]:
         b = jnp.where(better, trials[best], b)
         return (b, jnp.where(better, values[best], value)), None
 
-    begin = jnp.zeros(factor.shape[1], factor.dtype)
-    (b, _), _ = jax.lax.scan(step, (begin, objective(begin)), None, length=_MODE_STEPS)
+    begin = jnp.zeros(factor.shape[1], factor.dtype) if start is None else start
+    (b, _), _ = jax.lax.scan(step, (begin, objective(begin)), None, length=steps)
     return b, loss.softened(y, factor @ b, weights, _SOFTENING)[1]

@@ -52,6 +52,15 @@ def test_features_continue_the_factor_to_new_points():
     assert float(residual[0]) == pytest.approx(2.3 - cross @ np.linalg.solve(gram, cross), abs=1e-9)
 
 
+@pytest.mark.parametrize("landmarks", [None, MARKS])
+def test_some_rows_are_those_of_the_factor(landmarks):
+    noisy = KERNEL + jsvm.kernels.White(0.5)
+    subspace = LandmarkSubspace(landmarks, 6)
+    some = jnp.array([9, 3, 0, 3])
+    rows = subspace.rows(noisy, subspace.shared(noisy, X), X[some], some)
+    np.testing.assert_allclose(rows, subspace.whiten(noisy, X).factor[some], atol=1e-12)
+
+
 def test_white_noise_belongs_to_the_examples_themselves():
     noisy = KERNEL + jsvm.kernels.White(0.5)
     white = LandmarkSubspace(MARKS, 6).whiten(noisy, X)

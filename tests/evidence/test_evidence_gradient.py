@@ -7,12 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxprs import largest_array
 from scipy import stats
 
 import jaxsvm as jsvm
 from jaxsvm import evidence_gradient
-from jaxsvm.evidence import _gradient
-from jaxsvm.sampling import HMC, SamplingWarning
+from jaxsvm.evidence import _by_rows
+from jaxsvm.sampling import HMC, SamplingWarning, Setup
 
 X = jnp.array([[0.0], [0.7], [1.1]])
 Y = jnp.array([1.0, -1.0, 1.0])
@@ -162,19 +163,44 @@ def test_routes_and_chunks_agree(monkeypatch):
     # short chains: long ones magnify the rounding errors in which the programs differ
     options = {"key": jax.random.key(0), "draws": 40, "warmup": 30}
     whole = evidence_gradient(model, x, y, **options)
-    fisher = evidence_gradient(model, x, y, **options, route="fisher")
     # all examples are landmarks: exact, but by the other branch of the code
     marked = evidence_gradient(
         model, x, y, **options, approximation=jsvm.Nystrom(landmarks=list(range(30)))
     )
-    monkeypatch.setattr(_gradient, "_MAX_ENTRIES", 30 * 7)  # seven rows at a time
+    few = {"approximation": jsvm.Nystrom(rank=6, landmarks=[0, 3, 5, 8, 13, 21, 29])}
+
+    def by_fisher():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SamplingWarning)  # of the low rank
+            low = evidence_gradient(model, x, y, **options, **few, route="fisher")
+        return evidence_gradient(model, x, y, **options, route="fisher"), low
+
+    fisher, low = by_fisher()
+    monkeypatch.setattr(_by_rows, "_MAX_ENTRIES", 30 * 7)  # seven rows at a time
+    monkeypatch.setattr(_by_rows, "_MAX_LATENT", 40 * 7)
     jax.clear_caches()
     parts = evidence_gradient(model, x, y, **options)
-    for other in (fisher, marked, parts):
+    fisher_parts, low_parts = by_fisher()
+    pairs = [(whole, other) for other in (fisher, marked, parts, fisher_parts)]
+    for one, other in [*pairs, (low, low_parts)]:
         for a, b in zip(
-            jax.tree.leaves(whole.gradient), jax.tree.leaves(other.gradient), strict=True
+            jax.tree.leaves(one.gradient), jax.tree.leaves(other.gradient), strict=True
         ):
             np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
+
+
+def test_memory_grows_neither_with_chains_nor_with_draws():
+    """No array has a number for each chain, example and white coordinate."""
+    x, y = jsvm.datasets.twonorm(600, key=jax.random.key(0))
+    subspace = jsvm.Nystrom(rank=12, landmarks=list(range(20))).subspace(examples()[0], x)
+    setup = Setup(examples()[0], x, y, jnp.ones(600), subspace)
+
+    def gradient(setup, draws):
+        factor = setup.whiten()[0].factor
+        return _by_rows.gradients_of_chains(setup, factor, draws, "fisher", 1)
+
+    draws = jnp.zeros((30, 8, 12))
+    assert largest_array(gradient, setup, draws) < 8 * 600 * 12
 
 
 @pytest.mark.parametrize("route", ["kernel", "fisher"])

@@ -12,7 +12,6 @@ from scipy.stats import norm
 import jaxsvm as jsvm
 from jaxsvm import calibration, kernels, losses
 from jaxsvm.approximations import LandmarkSubspace
-from jaxsvm.sampling._chains import Averages
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -229,7 +228,7 @@ def test_of_samples(posterior):
     model, x = posterior.fit.model, posterior.fit.x
     whitening = jax.jit(LandmarkSubspace.whiten)(LandmarkSubspace(None, 8), model.kernel, x)
     b = jnp.asarray(RNG.normal(size=(2, 10, 8)))
-    means = Averages(b.mean(axis=1), None, None)
+    means = b.mean(axis=1)
     posterior = jsvm.Posterior(
         model,
         x,

@@ -12,7 +12,7 @@ from jaxsvm import gp, kernels, losses
 from jaxsvm.approximations import LandmarkSubspace
 from jaxsvm.criteria import LaplaceEvidence
 from jaxsvm.posteriors import AbstractPosterior
-from jaxsvm.sampling import Averages, Chains, Diagnostics, HyperDiagnostics, Traces
+from jaxsvm.sampling import Chains, Diagnostics, HyperDiagnostics, Traces
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(20, 2))
@@ -59,7 +59,7 @@ def sampled(fit):
     """Invented draws: only the predictions from them matter."""
     whitening = jax.jit(LandmarkSubspace.whiten)(LandmarkSubspace(None, 8), fit.model.kernel, fit.x)
     b = jnp.asarray(B)
-    means = Averages(jnp.mean(b, axis=1), None, None)
+    means = jnp.mean(b, axis=1)
     trace, one = jnp.zeros((6, 2)), jnp.ones(())
     traces = Traces(trace, trace, trace[:, :, None], trace, trace, trace > 0, trace)
     diagnostics = Diagnostics(jnp.ones(2), jnp.zeros(2, int), *(7 * [one]), draws=6)

@@ -33,8 +33,10 @@ def draw(**options):
 COUNTS = {
     sampling.HMC: ["integration_steps"],
     sampling.NUTS: ["max_doublings"],
+    sampling.SGLD: ["batch", "steps"],
     evidence.Thermodynamic: ["temperatures", "chains", "warmup", "draws"],
     evidence.TemperedSMC: ["particles", "runs", "moves", "max_temperatures"],
+    evidence.Bridge: ["chains", "warmup", "draws"],
     optimizers.lbfgs: ["memory_size", "window"],
     criteria.CrossValidation: ["folds"],
     criteria.LeaveOneOut: ["batch_size"],
@@ -51,6 +53,7 @@ COUNTS = {
 NUMBERS = {
     sampling.HMC: ["step_size", "target_acceptance", "jitter"],
     sampling.NUTS: ["step_size", "target_acceptance", "jitter"],
+    sampling.SGLD: ["step_size"],
     evidence.Thermodynamic: ["power"],
     evidence.TemperedSMC: ["target_ess"],
     optimizers.lbfgs: ["max_move", "first_move"],

@@ -1,0 +1,247 @@
+"""Chains whose gradients come from random batches of the examples, without a full pass at each step."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from .._machine import KernelMachine
+from ..linalg import solve_triangular
+from ..runtime import count_row_shards
+from ._chains import COORDINATES, Chains, Traces, mean_curvature, moments
+from ._samplers import SGLD, langevin_step
+from ._target import Scaling, Target, find_mode, scale, slopes
+
+_LARGEST_STEP = 0.3
+_SHARE = 0.2  # of the random moves that batches may supply; the step size adapts to it
+_FIRST_EXAMPLES = (
+    10_000  # the mode is first found for so many, and at least ten for each coordinate
+)
+_NEWTON_STEPS = 3  # with all examples after that
+_MOMENT_DRAWS = 25  # of each chain, to linearize the slopes
+_FEWEST_MOMENTS = 50  # draws of all chains below which the slopes stay linearized at the mode
+_FAR = 10.0  # squared distances from the center, divided by their mean, that count as a divergence
+
+
+class Linearized(NamedTuple):
+    """Slopes as linear functions of latent values, `u_i ~ a_i + D_i (f_i - f0_i)`, around a center.
+
+    They are the control variate of the batches: what is linear is summed over all examples once, and batches
+    estimate only the rest. `slope` is a, `curvature` is D, `latent` is `f0 = V center`. In the coordinates c
+    with `b = center + S c` the gradient of minus the log density is `gradient + c` plus the rest.
+    """
+
+    center: Float[Array, " p"]
+    slope: Float[Array, " n"]
+    curvature: Float[Array, " n"]
+    latent: Float[Array, " n"]
+    gradient: Float[Array, " p"]
+    scaling: Scaling
+
+
+class DrawnByBatches(NamedTuple):
+    """Draws by batches.
+
+    `chains` are the chains after the last draw, `b` all draws in white coordinates. `divergent` says which
+    draws are far from the center. `batch_noise` is the largest share, among the directions, of the random
+    moves that batches supply.
+    """
+
+    chains: Chains
+    b: Float[Array, "draws chains p"]
+    divergent: Bool[Array, "draws chains"]
+    batch_noise: Float[Array, ""]
+
+
+def check_batches(model: KernelMachine, x: Float[Array, "n d"], method: SGLD) -> None:
+    """Raise unless the chains can take batches of these examples.
+
+    **Arguments:** `model`, the kernel machine; `x`, the inputs; `method`.
+    """
+    if method.batch >= x.shape[0]:
+        raise ValueError(
+            f"a batch of {method.batch} is not smaller than the data, {x.shape[0]} examples: lower `batch`, "
+            "or use `sampling.HMC()`, which has no bias"
+        )
+    if model.loss.has_wall:
+        raise ValueError(
+            "a loss with a wall has slopes without bound, which batches cannot estimate: use "
+            "`sampling.HMC()`"
+        )
+    if count_row_shards(x) > 1:
+        raise ValueError(
+            "batches need all examples on one device, but several devices share them: use `sampling.HMC()`"
+        )
+
+
+def find_center(target: Target, key: PRNGKeyArray) -> Float[Array, " p"]:
+    """The approximate mode: found for some of the examples if there are many.
+
+    **Arguments:** `target`, the posterior; `key`, a random key.
+
+    **Returns:** white coordinates.
+    """
+    examples, rank = target.factor.shape
+    some = max(_FIRST_EXAMPLES, 10 * rank)
+    if examples <= 2 * some:
+        return find_mode(target)[0]
+    numbers = jax.random.randint(key, (some,), 0, examples)
+    weights = target.weights[numbers] * (examples / some)
+    part = target._replace(factor=target.factor[numbers], y=target.y[numbers], weights=weights)
+    return find_mode(part)[0]
+
+
+def draw_by_batches(
+    target: Target,
+    method: SGLD,
+    start: Float[Array, " p"],
+    key: PRNGKeyArray,
+    chains: int,
+    warmup: int,
+    draws: int,
+) -> DrawnByBatches:
+    """Draw from the posterior with gradients from batches.
+
+    The chains begin at draws from a Gaussian at the mode. After half of the warm-up the slopes are linearized
+    again, by regression on the draws (Stein's lemma); the noise of the batches is measured all along.
+
+    **Arguments:** `target`, the posterior; `method`; `start`, white coordinates near the mode; `key`, a
+    random key; `chains`, `warmup` and `draws`, their numbers.
+
+    **Returns:** a `DrawnByBatches`.
+    """
+    mode, curvature = find_mode(target, start, _NEWTON_STEPS)
+    linear = _linearize(target, mode, slopes(target, target.factor @ mode), curvature)
+    start_key, *keys = jax.random.split(key, 4)
+    c = jax.random.normal(start_key, (chains, mode.shape[0]), mode.dtype)
+    noise = jnp.zeros_like(mode)
+    half = warmup // 2
+    if half * chains >= _FEWEST_MOMENTS:
+        c, noise, (b, _) = _explore(target, method, linear, c, noise, keys[0], half)
+        linear = linearize_by_draws(target, b)
+        c = solve_triangular(
+            linear.scaling.root.T, (b[-1] - linear.center[None]).T, transposed=True
+        ).T
+        warmup -= half
+    if warmup:
+        c, noise, _ = _explore(target, method, linear, c, noise * 0, keys[1], warmup)
+    step_size = _step_size(method, noise)
+    c, measured, (b, divergent) = _explore(
+        target,
+        method,
+        linear,
+        c,
+        noise * 0,
+        keys[2],
+        draws,
+        (step_size, _temperature(step_size, noise)),
+    )
+    share = jnp.max(step_size * measured / (2 - step_size))
+    state = Chains(b[-1], linear.curvature, jnp.log(step_size))
+    return DrawnByBatches(state, b, divergent, share)
+
+
+def traces_by_batches(
+    drawn: DrawnByBatches, loss: Float[Array, "draws chains"], steps: int, key: PRNGKeyArray
+) -> Traces:
+    """The traces of the draws. All moves are accepted, and the energies have fresh momenta.
+
+    **Arguments:** `drawn`; `loss`, the total loss of each draw; `steps`, their number between two draws;
+    `key`, a random key.
+
+    **Returns:** the `Traces`.
+    """
+    penalty = jnp.sum(drawn.b**2, axis=2) / 2
+    momentum = jax.random.normal(key, drawn.b.shape, drawn.b.dtype)
+    energy = loss + penalty + jnp.sum(momentum**2, axis=2) / 2
+    return Traces(
+        loss,
+        penalty,
+        drawn.b[..., :COORDINATES],
+        energy,
+        jnp.ones_like(loss),
+        drawn.divergent,
+        jnp.full(loss.shape, steps),
+    )
+
+
+def _linearize(target: Target, center, slope, curvature) -> Linearized:
+    scaling = scale(target, curvature)
+    gradient = scaling.factor.T @ slope + scaling.root.T @ center
+    return Linearized(center, slope, curvature, target.factor @ center, gradient, scaling)
+
+
+def linearize_by_draws(target: Target, b: Float[Array, "draws chains p"]) -> Linearized:
+    """Slopes linearized by their regression on the latent values over draws, 25 or fewer of each chain.
+
+    **Arguments:** `target`, the posterior; `b`, draws in white coordinates.
+
+    **Returns:** a `Linearized`.
+    """
+    b = b[:: -(-b.shape[0] // _MOMENT_DRAWS)]
+
+    def add(means, some):
+        return means + moments(target, some @ target.factor.T) / b.shape[0], None
+
+    zero = jnp.zeros((4, *target.y.shape), target.y.dtype)
+    means, _ = jax.lax.scan(add, zero, b)
+    return _linearize(target, jnp.mean(b, axis=(0, 1)), means[0], mean_curvature(*means))
+
+
+def _explore(target, method: SGLD, linear: Linearized, c, noise, key, draws: int, fixed=None):
+    """Move all chains: their positions, the mean noise of the batches, all draws and which diverged.
+
+    `fixed` holds the step size and the temperature; None to adapt them to the mean noise so far.
+    """
+
+    def one_step(carry, key):
+        c, noise, time = carry
+        batch_key, move_key = jax.random.split(key)
+        keys = jax.random.split(batch_key, c.shape[0])  # each chain has its own batches
+        force, new = jax.vmap(_force, (None, None, None, 0, 0))(target, method, linear, c, keys)
+        noise = noise + (jnp.mean(new, axis=0) - noise) / (time + 1)
+        step_size = _step_size(method, noise)
+        size, temperature = fixed or (step_size, _temperature(step_size, noise))
+        c = langevin_step(move_key, c, force, size, jnp.broadcast_to(temperature, c.shape))
+        return (c, noise, time + 1), None
+
+    def one_draw(carry, key):
+        carry, _ = jax.lax.scan(one_step, carry, jax.random.split(key, method.steps))
+        c = carry[0]
+        far = ~(jnp.sum(c**2, axis=1) <= _FAR * (c.shape[1] + 10))  # a NaN is far as well
+        return carry, (linear.center[None] + c @ linear.scaling.root.T, far)
+
+    begin = (c, noise, jnp.zeros((), c.dtype))
+    (c, noise, _), record = jax.lax.scan(one_draw, begin, jax.random.split(key, draws))
+    return c, noise, record
+
+
+def _force(target: Target, method: SGLD, linear: Linearized, c: Float[Array, " p"], key):
+    """An estimate of the gradient of the log density by a batch, and the variance of each entry."""
+    examples = target.y.shape[0]
+    numbers = jax.random.randint(key, (method.batch,), 0, examples)
+    rows = linear.scaling.factor[numbers]
+    move = rows @ c
+    part = target._replace(y=target.y[numbers], weights=target.weights[numbers])
+    rest = slopes(part, linear.latent[numbers] + move)
+    rest = rest - linear.slope[numbers] - linear.curvature[numbers] * move
+    mean = rest @ rows / method.batch
+    variance = (rest**2 @ rows**2 / method.batch - mean**2) / (method.batch - 1)
+    return -(linear.gradient + c + examples * mean), examples**2 * jnp.maximum(variance, 0.0)
+
+
+def _step_size(method: SGLD, noise: Float[Array, " p"]) -> Float[Array, ""]:
+    """The step size at which batches supply at most the share `_SHARE` of the random moves."""
+    if method.step_size is not None:
+        return jnp.asarray(method.step_size, noise.dtype)
+    return jnp.minimum(2 * _SHARE / (jnp.max(noise) + _SHARE), _LARGEST_STEP)
+
+
+def _temperature(step_size, noise: Float[Array, " p"]) -> Float[Array, " p"]:
+    """That of the added noise, for which a Gaussian posterior of unit widths is sampled without bias.
+
+    With the step size h and the variance v of the force, `c <- (1 - h) c + h sqrt(v) e + sqrt(2 h T) e'` has
+    unit variance if `T = 1 - h (1 + v) / 2`.
+    """
+    return jnp.maximum(1 - step_size * (1 + noise) / 2, 0.0)
