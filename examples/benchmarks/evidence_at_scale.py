@@ -131,7 +131,7 @@ def biases(sizes: list[int], draws: int, keys: int) -> None:
     for n, (name, loss) in itertools.product(sizes, losses.items()):
         numbered = list(range(keys))
         whole = gradients(n, loss, jsvm.sampling.HMC(), draws, numbered)
-        for batch, step in ((50, None), (500, None), (500, 0.1)):
+        for batch, step in ((50, None), (400, None), (400, 0.1), (400, 1.0)):
             found = gradients(n, loss, SGLD(batch, step_size=step), draws, numbered)
             print(f"{name:<9}{n:8d}{batch:7d}{compared(found, whole)}", flush=True)
 

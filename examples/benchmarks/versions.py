@@ -252,9 +252,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if len(options.folders) != 2 or not all((f / "jaxsvm").is_dir() for f in options.folders):
         parser.error("give two folders, the old and the new checkout of jaxsvm")
     with printed_to(options.output):
-        compare(
-            *options.folders, options.parts, 1 if options.quick else options.turns, options.quick
-        )
+        old, new = options.folders
+        turns = 1 if options.quick else options.turns
+        compare(old, new, options.parts, turns, options.quick)
 
 
 if __name__ == "__main__":
