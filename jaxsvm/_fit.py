@@ -200,7 +200,7 @@ def fit(
     x, y, weights = as_data(model, x, y, weights)
     if class_weight is not None:
         weights = weights * _class_weights(class_weight, model, y, weights)
-    start = _start(init, y)
+    start = None if init is None else _start(init, y)
     if tolerance is not None:
         check_number("tolerance", tolerance, above=0)
     check_count("max_iterations", max_iterations)
@@ -222,8 +222,9 @@ def as_data(model: KernelMachine, x: Any, y: Any, weights: Any) -> tuple[Array, 
         raise TypeError(f"`model` must be a KernelMachine, not {type(model).__name__}")
     x = as_inputs(x)
     y = as_targets(y, x.shape[0], labels=model.loss.is_classifier)
-    require_agreement(unfreeze(model), "model", x)
-    dtype = jnp.result_type(x, *jax.tree.leaves(unfreeze(model)))
+    free = unfreeze(model)
+    require_agreement(free, "model", x)
+    dtype = jnp.result_type(x, *jax.tree.leaves(free))
     x, y = x.astype(dtype), y.astype(dtype)
     # ones and zeros are made like y, so that they are on the same devices
     return x, y, jnp.ones_like(y) if weights is None else as_weights(weights, x.shape[0], dtype)
@@ -367,7 +368,7 @@ def require_success(fitted: Fit[Machine]) -> Fit[Machine]:
         )
 
     dual = raise_on_failure(fitted.dual, fitted.result, details)
-    return dataclasses.replace(fitted, dual=dual)
+    return fitted if dual is fitted.dual else dataclasses.replace(fitted, dual=dual)
 
 
 def _problem_of(fit: Fit) -> str | None:

@@ -241,7 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="old and new")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--turns", type=int, default=3, help="of each version (default: 3)")
+    parser.add_argument("--turns", type=int, help="of each version (default: 3, or 1 if quick)")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--output", type=Path, help="also write the output to this file")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
@@ -253,7 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("give two folders, the old and the new checkout of jaxsvm")
     with printed_to(options.output):
         old, new = options.folders
-        turns = 1 if options.quick else options.turns
+        turns = options.turns or (1 if options.quick else 3)
         compare(old, new, options.parts, turns, options.quick)
 
 
