@@ -70,8 +70,8 @@ class SGLD:
     variates for stochastic gradient MCMC", 2019). The temperature T of each direction makes up for the step
     size and for the variance v of the force, `T = 1 - h (1 + v) / 2`, so that a Gaussian posterior is sampled
     without bias. There is no accept/reject step: other posteriors have a bias, which falls with more
-    examples, larger batches and shorter steps (`examples/benchmarks/evidence_at_scale.py` measures it). Longer
-    steps than 0.3 can be wrong by far.
+    examples, larger batches and shorter steps (`examples/benchmarks/evidence_at_scale.py` measures it). Steps
+    longer than 0.3 can give gradients that are wrong by far.
 
     **Arguments:**
 
