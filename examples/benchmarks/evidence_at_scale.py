@@ -21,6 +21,7 @@ import resource
 import subprocess
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ from jaxsvm.sampling import SGLD
 
 INPUTS, LENGTHSCALE = 8, 2.5
 PARTS = ("cost", "ascent", "bias")
+Batches = tuple[int, float | None]  # the number of examples, and the step size
+BATCHES: list[Batches] = [(50, None), (400, None), (400, 0.1), (400, 1.0)]
 
 
 def data(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -124,14 +127,16 @@ def gradients(
     ]  # fmt: skip
 
 
-def biases(sizes: list[int], draws: int, keys: int) -> None:
+def biases(
+    sizes: list[int], draws: int, keys: int, names: Sequence[str], batches: Sequence[Batches]
+) -> None:
     losses = {"hinge": jsvm.losses.Hinge(1.0), "logistic": jsvm.losses.Logistic(2.0)}
     print(f"\nbias, rank 20, 16 chains of {draws} draws, {keys} keys; all gradients in nats")
     print("loss            n  batch   step   noise     nats  its error      z   spread")
-    for n, (name, loss) in itertools.product(sizes, losses.items()):
-        numbered = list(range(keys))
+    for n, name in itertools.product(sizes, names):
+        loss, numbered = losses[name], list(range(keys))
         whole = gradients(n, loss, jsvm.sampling.HMC(), draws, numbered)
-        for batch, step in ((50, None), (400, None), (400, 0.1), (400, 1.0)):
+        for batch, step in batches:  # None adapts the step size
             found = gradients(n, loss, SGLD(batch, step_size=step), draws, numbered)
             print(f"{name:<9}{n:8d}{batch:7d}{compared(found, whole)}", flush=True)
 
@@ -171,7 +176,9 @@ def main(arguments: list[str] | None = None) -> None:
             return
         print(f"jax {jax.__version__}, {jax.device_count()} device, float64")
         if "bias" in options.parts:
-            biases(options.sizes, *((10, 2) if options.quick else (200, 8)))
+            few = (10, 2, ["hinge"], BATCHES[:1])
+            many = (200, 8, ["hinge", "logistic"], BATCHES)
+            biases(options.sizes, *(few if options.quick else many))
         if "cost" in options.parts:
             sizes = [1000, 3000] if options.quick else [100_000, 1_000_000]
             costs(sizes, *((10, 100) if options.quick else (100, 1000)))

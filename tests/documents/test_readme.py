@@ -45,12 +45,18 @@ def test_a_newcomer_can_read_the_readme_at_once():
         ("benchmarks/solve.py", ["--quick"], "geometric mean of the ratios"),
         ("benchmarks/scale.py", ["--quick"], "exponent"),
         ("benchmarks/estimators_at_scale.py", ["--quick"], "of the grid's seconds"),
+        (
+            "benchmarks/evidence_at_scale.py",
+            ["--quick", "--parts", "bias", "ascent"],
+            "s per step",
+        ),
         ("benchmarks/cost.py", ["--quick"], "all-reduce"),
         (
             "benchmarks/versions.py",
             [str(ROOT), str(ROOT), "--quick", "--parts", "gp"],
             "all, geometric mean",
         ),
+        ("benchmarks/table.py", ["--rows", "300", "--rank", "20"], "predict"),
         pytest.param(
             "benchmarks/processes.py",
             ["--quick"],
