@@ -35,9 +35,10 @@ def weighted_gram(
 
 @partial(jax.custom_jvp, nondiff_argnums=(2,))
 def _weighted_gram(rows, weights, shards):
-    if shards > 1 or rows.shape[0] < 2 * _BLOCK:
+    if rows.shape[0] < 2 * _BLOCK * shards:
         return _gram_at_once(rows, weights)
-    return jax.lax.platform_dependent(rows, weights, cpu=_gram_by_blocks, default=_gram_at_once)
+    by_blocks = _gram_by_blocks if shards == 1 else partial(_gram_of_shards, shards)
+    return jax.lax.platform_dependent(rows, weights, cpu=by_blocks, default=_gram_at_once)
 
 
 @_weighted_gram.defjvp
@@ -74,6 +75,12 @@ def _gram_by_blocks(rows, weights):
     (top, corner), _ = jax.lax.scan(add_block, rest, jnp.arange(blocks))
     bottom = jnp.concatenate([top[:, half:].T, corner], axis=1)
     return jnp.concatenate([top, bottom])
+
+
+def _gram_of_shards(shards: int, rows, weights):
+    """Each device adds up its own rows; then they exchange one sum."""
+    parts = rows.reshape(shards, -1, rows.shape[1]), weights.reshape(shards, -1)
+    return jnp.sum(jax.vmap(_gram_by_blocks)(*parts), axis=0)
 
 
 def inner_matrix(
