@@ -14,9 +14,8 @@ from ..sampling import Setup, Target, slopes, total_loss
 
 Route = Literal["kernel", "fisher"]
 _MAX_ENTRIES = 200_000  # of the kernel matrix that are in memory at a time
-_MAX_LATENT = (
-    1_000_000  # latent values, and covariances with landmarks, that are in memory at a time
-)
+# latent values, and covariances with landmarks, that are in memory at a time
+_MAX_LATENT = 1_000_000
 
 
 class _Rows(NamedTuple):

@@ -15,9 +15,8 @@ from ._target import Scaling, Target, find_mode, scale, slopes
 
 _LARGEST_STEP = 0.3
 _SHARE = 0.2  # of the random moves that batches may supply; the step size adapts to it
-_FIRST_EXAMPLES = (
-    10_000  # the mode is first found for so many, and at least ten for each coordinate
-)
+# the mode is first found for so many, and at least ten for each coordinate
+_FIRST_EXAMPLES = 10_000
 _NEWTON_STEPS = 3  # with all examples after that
 _MOMENT_DRAWS = 25  # of each chain, to linearize the slopes
 _FEWEST_MOMENTS = 50  # draws of all chains below which the slopes stay linearized at the mode

@@ -24,9 +24,8 @@ from ..runtime import available_memory, warn_user
 
 ApproximationName = Literal["auto", "exact"]
 EXACT_ROWS = 5000  # up to which "auto" is exact
-_TOLERANCE = (
-    0.001  # the share of the prior's variance that "auto" loses if its rank may be so large
-)
+# the share of the prior's variance that "auto" loses if its rank may be so large
+_TOLERANCE = 0.001
 _REPORTED = 0.05  # the share that may be lost without a warning
 _MAX_RANK = 2000
 _WORK, _SEARCH_WORK = 5e10, 6e9  # the largest n p^2 of a fit, and of each step of a search
