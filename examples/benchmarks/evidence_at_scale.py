@@ -26,28 +26,20 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from measure import growth, printed_to, timed
+from scale import data, kernel
 
 import jaxsvm as jsvm
 from jaxsvm.sampling import SGLD
 
-INPUTS, LENGTHSCALE = 8, 2.5
 PARTS = ("cost", "ascent", "bias")
 Batches = tuple[int, float | None]  # the number of examples, and the step size
 BATCHES: list[Batches] = [(50, None), (400, None), (400, 0.1), (400, 1.0)]
 
 
-def data(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    random = np.random.default_rng(seed)
-    x = random.normal(size=(n, INPUTS))
-    latent = np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2] + 0.7 * random.normal(size=n)
-    return x, np.where(latent > 0, 1.0, -1.0)
-
-
 def machine(loss: jsvm.losses.AbstractClassification) -> jsvm.KernelMachine:
-    return jsvm.KernelMachine(jsvm.kernels.RBF(jnp.full(INPUTS, LENGTHSCALE), 1.0), loss)
+    return jsvm.KernelMachine(kernel(), loss)
 
 
 def numbers(model: Any) -> np.ndarray:
