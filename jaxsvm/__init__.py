@@ -30,6 +30,7 @@ from . import linalg as linalg
 from . import losses as losses
 from . import optimizers as optimizers
 from . import posteriors as posteriors
+from . import priors as priors
 from . import regression as regression
 from . import sampling as sampling
 from ._fit import Fit as Fit

@@ -159,11 +159,13 @@ class Transform(NamedTuple):
     """How a field stores a parameter.
 
     **Arguments:** `prefix` of the field's name; `to_natural`, a function from the leaf to natural units;
-    `to_leaf`, its inverse, which checks values as `positive` does; `domain`, the open interval of values.
+    `log_slope`, the logarithm of its derivative; `to_leaf`, its inverse, which checks values as `positive`
+    does; `domain`, the open interval of values.
     """
 
     prefix: str
     to_natural: Callable[[Array], Array]
+    log_slope: Callable[[Array], Array]
     to_leaf: Callable[[Any, str, int], Array]
     domain: tuple[float, float]
 
@@ -172,12 +174,22 @@ def _as_it_is(value: Any, name: str, max_axes: int) -> Array:
     return jnp.asarray(value)
 
 
+def _log_slope_of_sigmoid(leaf: Array) -> Array:
+    return jax.nn.log_sigmoid(leaf) + jax.nn.log_sigmoid(-leaf)
+
+
 _TRANSFORMS = (
-    Transform("log_", jnp.exp, positive, (0.0, np.inf)),
-    Transform("logit_", jax.nn.sigmoid, proportion, (0.0, 1.0)),
-    Transform("half_logit_", lambda leaf: jax.nn.sigmoid(leaf) / 2, half_proportion, (0.0, 0.5)),
+    Transform("log_", jnp.exp, lambda leaf: leaf, positive, (0.0, np.inf)),
+    Transform("logit_", jax.nn.sigmoid, _log_slope_of_sigmoid, proportion, (0.0, 1.0)),
+    Transform(
+        "half_logit_",
+        lambda leaf: jax.nn.sigmoid(leaf) / 2,
+        lambda leaf: _log_slope_of_sigmoid(leaf) - jnp.log(2.0),
+        half_proportion,
+        (0.0, 0.5),
+    ),
 )
-_IDENTITY = Transform("", lambda leaf: leaf, _as_it_is, (-np.inf, np.inf))
+_IDENTITY = Transform("", lambda leaf: leaf, jnp.zeros_like, _as_it_is, (-np.inf, np.inf))
 
 
 def transform_of(field: str) -> Transform:

@@ -115,6 +115,40 @@ def parameters(model: Any) -> dict[str, Float[Array, "..."]]:
     }
 
 
+def leaves(model: Any) -> dict[str, Float[Array, "..."]]:
+    """All hyperparameters of a model in unconstrained coordinates.
+
+    **Arguments:** `model`, a `KernelMachine`, kernel or loss.
+
+    **Returns:** a dictionary with the names of `parameters`.
+    """
+    return {name: read(_get(model, path)) for name, (_, path) in _fields(model).items()}
+
+
+def log_slopes(model: Any) -> dict[str, Float[Array, "..."]]:
+    """`ln |dv / dleaf|` of each hyperparameter v, which turns densities of values into those of leaves.
+
+    **Arguments:** `model`, a `KernelMachine`, kernel or loss.
+
+    **Returns:** a dictionary with the names of `parameters`.
+    """
+    return {
+        name: transform.log_slope(read(_get(model, path)))
+        for name, (transform, path) in _fields(model).items()
+    }
+
+
+def owners(model: Any, name: str) -> tuple[Any, ...]:
+    """The kernels or losses that a hyperparameter belongs to, from the model down to its own.
+
+    **Arguments:** `model`, a `KernelMachine`, kernel or loss; `name`, dotted as in `parameters`.
+
+    **Returns:** the nodes of the tree.
+    """
+    path = _fields(model)[name][1]
+    return tuple(_get(model, path[:depth]) for depth in range(len(path)))
+
+
 def free_parameters(model: Any) -> dict[str, Float[Array, "..."]]:
     """The hyperparameters that are not frozen, in natural units and in the order of the model's leaves.
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from reference import central_difference
 
-from jaxsvm import criteria, gp, kernels, losses
+from jaxsvm import criteria, gp, kernels, losses, priors
 
 
 def laplacian(a, b):
@@ -71,7 +71,7 @@ CRITERIA = {
     "linear response": (criteria.LinearResponse(score="smooth"), losses.Hinge()),
     "PRESS": (criteria.PRESS(), losses.LeastSquares()),
     "PRESS with a prior": (
-        criteria.Regularized(criteria.PRESS(), criteria.priors.Gaussian()),
+        criteria.Regularized(criteria.PRESS(), priors.GaussianPenalty()),
         losses.LeastSquares(),
     ),
     "folds": (criteria.CrossValidation(3, score="smooth"), losses.Hinge()),

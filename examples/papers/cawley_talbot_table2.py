@@ -37,8 +37,7 @@ from jax.typing import ArrayLike
 from store import Store
 
 import jaxsvm as jsvm
-from jaxsvm import criteria, kernels, losses
-from jaxsvm.criteria import priors
+from jaxsvm import criteria, kernels, losses, priors
 
 RESULTS = Path(__file__).parent / "results" / "cawley_talbot_table2.json"
 Machine = jsvm.KernelMachine[kernels.RBF, losses.LeastSquares]
@@ -92,7 +91,7 @@ def run_partition(name: str, partition: int, max_steps: int) -> dict[str, Any]:
     inputs = x.shape[1]
     press = criteria.PRESS()
     regularized = criteria.Regularized(
-        press, priors.Gaussian(), "kernel.lengthscale", priors.relevance
+        press, priors.GaussianPenalty(), "kernel.lengthscale", priors.relevance
     )
     record: dict[str, Any] = {}
     spherical = None

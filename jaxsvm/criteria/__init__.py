@@ -1,6 +1,5 @@
 """Model-selection criteria: numbers to minimize, with gradients."""
 
-from . import priors as priors
 from . import scores as scores
 from ._bounds import GACV as GACV
 from ._bounds import JaakkolaHaussler as JaakkolaHaussler

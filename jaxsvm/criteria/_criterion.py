@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -77,7 +77,9 @@ class Traits(NamedTuple):
     `steps_at_once` is the number of steps between two checks by the host, `attempts` how often a failed
     observation is repeated with a new memory, `max_failures` the number of successive failures that a
     search tolerates, `default_steps` the default limit on steps, and `warning` the category of warnings
-    about its problems.
+    about its problems. `scale` says what the value is, so that a prior can be added to it: minus a log
+    likelihood of all examples (`"total"`), a mean over the examples (`"mean"`), or a mean of squares
+    (`"squares"`).
     """
 
     has_value: bool = True
@@ -87,6 +89,7 @@ class Traits(NamedTuple):
     max_failures: int = 12  # after each of them L-BFGS tries a shorter step
     default_steps: int = 200
     warning: type[Warning] = UserWarning
+    scale: Literal["total", "mean", "squares"] = "mean"
 
 
 class AbstractObjective(eqx.Module):

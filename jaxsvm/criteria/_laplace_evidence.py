@@ -11,7 +11,7 @@ from ..gram import AbstractGram
 from ..hyperparameters import unfreeze
 from ..losses import Hinge, SquaredHinge
 from ..validation import check_number
-from ._criterion import AbstractFitCriterion, require_loss
+from ._criterion import AbstractFitCriterion, Traits, require_loss
 
 
 class LaplaceEvidence(AbstractFitCriterion):
@@ -52,6 +52,10 @@ class LaplaceEvidence(AbstractFitCriterion):
             check_number("hinge_steepness", hinge_steepness, above=0)
         self.smoothing = float(smoothing)
         self.hinge_steepness = None if hinge_steepness is None else float(hinge_steepness)
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(scale="total")
 
     def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         self.check_machine(model)

@@ -25,6 +25,7 @@ from ._criterion import (
     AbstractFitCriterion,
     Data,
     Evaluation,
+    Traits,
     evaluation,
     mean,
     require_loss,
@@ -149,6 +150,10 @@ class PRESS(AbstractCriterion):
 
     **Arguments:** none. The loss must be `LeastSquares` or `Quadratic`.
     """
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(scale="squares")
 
     def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         hint = "use `LeaveOneOut` or `CrossValidation` for other losses"

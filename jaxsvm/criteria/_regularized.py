@@ -11,6 +11,14 @@ from jaxtyping import Array, Float
 
 from .._machine import KernelMachine
 from ..hyperparameters import matching, parameters, replace
+from ..priors import (
+    AbstractPenalty,
+    AbstractPrior,
+    FunctionPenalty,
+    LaplacePenalty,
+    is_active,
+    relevance,
+)
 from ..results import RESULTS
 from ..runtime import filter_jit
 from ..validation import as_weights, check_number
@@ -24,8 +32,6 @@ from ._criterion import (
     evaluation,
     is_usable,
 )
-from ._laplace_evidence import LaplaceEvidence
-from .priors import AbstractPrior, Laplace, is_active, relevance
 
 PRUNED_LENGTHSCALE = (
     1e15  # of an input without influence; it and its gradient are finite in any precision
@@ -37,31 +43,35 @@ def _natural(values):
 
 
 class Regularized(AbstractCriterion):
-    """A criterion Q with a prior over some hyperparameters: `zeta Q + xi Omega`.
+    """A criterion Q with a prior of some hyperparameters: `zeta Q + xi Omega`.
 
-    Q may be any objective of a search. An objective without values, such as the sampled evidence
-    (`jaxsvm.evidence.Sampled`), needs `zeta`: its gradient and the prior's are added.
+    Q may be any objective of a search. If it has a gradient but no value, as the sampled evidence
+    (`jaxsvm.evidence.Sampled`), the gradients are added.
 
-    A weight that is None is integrated out with Jeffreys' prior: `zeta Q` becomes `n/2 ln Q`, and `xi Omega`
-    becomes `power ln Omega`, with power `d/2` for the `Gaussian` prior of d values. With both None this is
-    [CT07, eq. 15]; with neither, eq. 14. It is differentiable wherever the criterion is.
+    There are two kinds of priors. One of all hyperparameters, such as `jaxsvm.priors.Default()`, has
+    `Omega = -ln p(leaves)`; then `select(..., prior=)` is shorter. By default its weight is one, and that of
+    Q makes it a log likelihood: one for the evidence, n for a mean over n examples, and `n/2 ln Q` for PRESS,
+    a mean of squares whose scale is integrated out.
 
-    Only the weight of a positive criterion can be integrated out. For a negative log likelihood, such as
-    `LaplaceEvidence`, set `zeta=1`. If the prior is a plain function (minus a log density, such as
-    `priors.log_normal`), both weights are one by default.
+    A penalty on some `values` (`priors.GaussianPenalty()`, `priors.LaplacePenalty()`) has a scale of its
+    own. A weight that is None is integrated out with Jeffreys' prior: `zeta Q` becomes `n/2 ln Q`, and
+    `xi Omega` becomes `power ln Omega`, with power `d/2` for the `GaussianPenalty` of d values. With both
+    None this is [CT07, eq. 15]; with neither, eq. 14. It is differentiable wherever the criterion is. Only
+    the weight of a positive criterion can be integrated out: for a negative log likelihood, such as
+    `LaplaceEvidence`, set `zeta=1`. With a plain function of the values both weights are one by default.
 
     **Arguments:**
 
     - `criterion`: the criterion to regularize, such as `PRESS()` or `jaxsvm.evidence.Sampled()`.
-    - `prior`: `priors.Gaussian()`, `priors.Laplace()`, or a function of the vector of values.
-    - `on`: the name of the hyperparameters that have the prior, or several names.
-    - `transform`: a function that is applied to them first, in natural units; the paper's prior is on the
+    - `prior`: a prior or a penalty of `jaxsvm.priors`, or a function of the vector of values.
+    - `on`: for a penalty or a function, the name of its hyperparameters, or several names.
+    - `transform`: a function that is applied to them first, in natural units; the paper's penalty is on the
       relevances of the inputs, `on="kernel.lengthscale", transform=priors.relevance`.
     - `zeta`, `xi`: positive weights, or None.
     """
 
     criterion: AbstractObjective
-    prior: AbstractPrior | Callable[..., Any] = eqx.field(static=True)
+    prior: AbstractPenalty | AbstractPrior
     on: tuple[str, ...] = eqx.field(static=True)
     transform: Callable = eqx.field(static=True)
     zeta: float | None = eqx.field(static=True)
@@ -70,7 +80,7 @@ class Regularized(AbstractCriterion):
     def __init__(
         self,
         criterion: AbstractObjective,
-        prior: AbstractPrior | Callable[[Float[Array, " k"]], Float[Array, ""]],
+        prior: AbstractPenalty | AbstractPrior | Callable[[Float[Array, " k"]], Float[Array, ""]],
         on: str | Sequence[str] = "kernel.lengthscale",
         transform: Callable[..., Any] = _natural,
         zeta: float | None = None,
@@ -78,35 +88,45 @@ class Regularized(AbstractCriterion):
     ):
         if not isinstance(criterion, AbstractObjective):
             raise TypeError(f"`criterion` must be a criterion, not {type(criterion).__name__}")
-        if not callable(prior) and not isinstance(prior, AbstractPrior):
-            raise TypeError("`prior` must be one of `criteria.priors`, or a function of the values")
         for name, weight in (("zeta", zeta), ("xi", xi)):
             if weight is not None:
                 check_number(name, weight, above=0)
-        plain = not isinstance(prior, AbstractPrior)
+        if not isinstance(prior, AbstractPenalty | AbstractPrior):
+            if not callable(prior):
+                raise TypeError(
+                    "`prior` must be one of `jaxsvm.priors`, or a function of the values"
+                )
+            prior = FunctionPenalty(prior)
+        if isinstance(prior, FunctionPenalty):
+            zeta, xi = (1.0 if weight is None else weight for weight in (zeta, xi))
         self.criterion = criterion
         self.prior = prior
         self.on = (on,) if isinstance(on, str) else tuple(on)
         self.transform = transform
-        self.zeta = 1.0 if plain and zeta is None else zeta
-        self.xi = 1.0 if plain and xi is None else xi
+        self.zeta = zeta
+        self.xi = xi
 
     def check(self, model: KernelMachine, x: Array, y: Array) -> None:
-        matching(model, self.on)
-        if self.zeta is None and isinstance(self.criterion, LaplaceEvidence):
-            raise ValueError(
-                "`LaplaceEvidence` is a negative log likelihood, which can be negative: its weight cannot "
-                "be integrated out. Set `zeta=1`"
-            )
-        if self.zeta is None and not self.criterion.traits.has_value:
+        if isinstance(self.prior, AbstractPenalty):
+            matching(model, self.on)
+            if self.zeta is None:
+                self._require_positive_value()
+        self.criterion.check(model, x, y)
+
+    def _require_positive_value(self) -> None:
+        if not self.criterion.traits.has_value:
             raise ValueError(
                 "the sampled evidence has a gradient but no value, so its weight cannot be integrated out. "
                 "Set `zeta=1`"
             )
-        self.criterion.check(model, x, y)
+        if self.criterion.traits.scale == "total":
+            raise ValueError(
+                f"`{type(self.criterion).__name__}` is a negative log likelihood, which can be negative: "
+                "its weight cannot be integrated out. Set `zeta=1`"
+            )
 
     def values(self, model: KernelMachine) -> Float[Array, " k"]:
-        """The values that have the prior, as one vector.
+        """The values that have the penalty, as one vector.
 
         **Arguments:** `model`, the kernel machine.
 
@@ -118,24 +138,24 @@ class Regularized(AbstractCriterion):
 
     @property
     def traits(self) -> Traits:
-        return self.criterion.traits
+        return self.criterion.traits._replace(scale="total")
 
     def prepare(self, model: KernelMachine, data: Data, key: Any) -> Self:
-        prepared = self.criterion.prepare(model, data, key)
-        return eqx.tree_at(lambda tree: tree.criterion, self, prepared)
+        prior = self.prior
+        if isinstance(prior, AbstractPrior):
+            prior = prior.prepare(model, data.x, data.y, data.weights)
+        criterion = self.criterion.prepare(model, data, key)
+        return type(self)(criterion, prior, self.on, self.transform, self.zeta, self.xi)
 
     def init(self, model: KernelMachine, data: Data, key: Any) -> Any:
         return self.criterion.init(model, data, key)
 
     def observe(self, model: KernelMachine, data: Data, memory: Any, key: Any) -> Observation:
         observed = self.criterion.observe(model, data, memory, key)
-        value, result = self._data_part(observed.value, observed.result, data.weights)
-        slope = self.zeta
-        if slope is None:
-            slope = jnp.sum(data.weights) / (2 * observed.value)
-        penalty, pull = jax.value_and_grad(
-            lambda model: self._penalty(self.values(data.complete(model)))
-        )(model)
+        (value, result), slope = jax.value_and_grad(self._data_part, has_aux=True)(
+            observed.value, observed.result, data.weights
+        )
+        penalty, pull = jax.value_and_grad(lambda model: self._penalty(data.complete(model)))(model)
         errors = observed.standard_error
         if errors is not None:
             errors = jax.tree.map(lambda error: slope * error, errors)
@@ -147,7 +167,7 @@ class Regularized(AbstractCriterion):
     def compare(self, model: KernelMachine, data: Data, key: Any) -> float:
         value = jnp.asarray(self.criterion.compare(model, data, key))
         value, _ = self._data_part(value, jnp.zeros((), jnp.int32), data.weights)
-        return float(value + self._penalty(self.values(data.complete(model))))
+        return float(value + self._penalty(data.complete(model)))
 
     def problems(
         self, model: KernelMachine, info: Mapping[str, np.ndarray], end: int
@@ -162,19 +182,24 @@ class Regularized(AbstractCriterion):
             )
         inner = self.criterion.evaluate(model, data, memory)
         value, result = self._data_part(inner.value, inner.result, data.weights)
-        return evaluation(value + self._penalty(self.values(model)), result, inner.memory)
+        return evaluation(value + self._penalty(model), result, inner.memory)
 
     def _data_part(self, value, result, weights):
         """The weighted criterion and its result code."""
         if self.zeta is not None:
             return self.zeta * value, result
-        not_positive = is_usable(result) & (value <= 0)
-        result = jnp.where(not_positive, RESULTS.not_positive, result)
-        return jnp.sum(weights) / 2 * jnp.log(value), result
+        scale = self.criterion.traits.scale
+        if isinstance(self.prior, AbstractPenalty) or scale == "squares":
+            not_positive = is_usable(result) & (value <= 0)
+            result = jnp.where(not_positive, RESULTS.not_positive, result)
+            return jnp.sum(weights) / 2 * jnp.log(value), result
+        return (value if scale == "total" else jnp.sum(weights) * value), result
 
-    def _penalty(self, values):
-        if not isinstance(self.prior, AbstractPrior):
-            return self.xi * self.prior(values)
+    def _penalty(self, model):
+        if isinstance(self.prior, AbstractPrior):
+            density = self.prior.log_density(model)
+            return -density if self.xi is None else -self.xi * density
+        values = self.values(model)
         omega = self.prior.penalty(values)
         if self.xi is not None:
             return self.xi * omega
@@ -193,15 +218,16 @@ def prune(
     Then select again, which leaves pruned inputs unchanged despite any bounds, and prune again, until
     nothing changes.
 
-    **Arguments:** `criterion`, `Regularized` with `priors.Laplace()` on the relevances of one
+    **Arguments:** `criterion`, `Regularized` with `priors.LaplacePenalty()` on the relevances of one
     parameter with one lengthscale for each input; `model`; `x`, `y`, `weights`, the data.
 
     **Returns:** the model, with pruned lengthscales at 1e15, and which inputs are pruned.
     """
-    is_laplace = isinstance(criterion, Regularized) and isinstance(criterion.prior, Laplace)
+    is_laplace = isinstance(criterion, Regularized) and isinstance(criterion.prior, LaplacePenalty)
     if not is_laplace or criterion.transform is not relevance or len(criterion.on) != 1:
         raise ValueError(
-            "pruning needs Regularized(..., priors.Laplace(), on=<one name>, transform=priors.relevance)"
+            "pruning needs Regularized(..., priors.LaplacePenalty(), on=<one name>, "
+            "transform=priors.relevance)"
         )
     names = matching(model, criterion.on)
     if len(names) != 1:

@@ -124,6 +124,7 @@ class Sampled(AbstractObjective):
             max_failures=0,
             default_steps=60,
             warning=SamplingWarning,
+            scale="total",
         )
 
     def check(self, model: KernelMachine, x: Array, y: Array) -> None:

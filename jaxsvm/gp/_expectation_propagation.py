@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from .._fit import as_data, warn_of_lost_variance
 from .._machine import KernelMachine
 from ..approximations import AbstractApproximation, Exact, Expansion, represent
-from ..criteria import AbstractCriterion, Data, Evaluation, evaluation
+from ..criteria import AbstractCriterion, Data, Evaluation, Traits, evaluation
 from ..gram import AbstractGram
 from ..hyperparameters import unfreeze
 from ..posteriors import LeaveOneOutPredictions
@@ -44,6 +44,10 @@ class ExpectationPropagation(AbstractCriterion):
     def __init__(self, tolerance: float | None = None):
         check_tolerance(tolerance)
         self.tolerance = None if tolerance is None else float(tolerance)
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(scale="total")
 
     def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         check_sites(model)

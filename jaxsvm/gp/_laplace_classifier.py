@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int
 
 from .._fit import Fit, as_data, fit
 from .._machine import KernelMachine
-from ..criteria import AbstractFitCriterion, LaplaceEvidence, evaluation
+from ..criteria import AbstractFitCriterion, LaplaceEvidence, Traits, evaluation
 from ..gram import AbstractGram
 from ..hyperparameters import unfreeze
 from ..posteriors import (
@@ -34,6 +34,10 @@ class Laplace(AbstractFitCriterion):
 
     **Arguments:** none.
     """
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(scale="total")
 
     def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         check_laplace(model)

@@ -18,6 +18,7 @@ from ._linear import Linear as Linear
 from ._linear import Polynomial as Polynomial
 from ._spectrum import Waves as Waves
 from ._stationary import RBF as RBF
+from ._stationary import AbstractStationary as AbstractStationary
 from ._stationary import Matern12 as Matern12
 from ._stationary import Matern32 as Matern32
 from ._stationary import Matern52 as Matern52

@@ -1,9 +1,8 @@
 """Sampling hyperparameters, with the Laplace evidence as their likelihood."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +21,7 @@ from ..criteria import (
 )
 from ..hyperparameters import unfreeze
 from ..numerics import member
+from ..priors import AbstractDistribution, AbstractPrior, Around, as_prior
 from ..results import FitError
 from ..runtime import Progress, filter_jit, jit, map_over_data, warn_user
 from ..selection import Ranges, check_inside, clip, draw_starts, limits, select
@@ -45,7 +45,7 @@ def sample_hyperparameters(
     y: Any,
     *,
     key: Any,
-    prior: Callable[[KernelMachine], Float[Array, ""]] | None = None,
+    prior: AbstractPrior | Mapping[str, AbstractDistribution] | Callable[..., Any] | None = None,
     evidence: LaplaceEvidence | None = None,
     chains: int = 4,
     warmup: int = 200,
@@ -71,9 +71,8 @@ def sample_hyperparameters(
     - `model`: the kernel machine; `jaxsvm.freeze` the hyperparameters that should not change.
     - `x`, `y`, `weights`: the data, as for `jaxsvm.fit`.
     - `key`: a random key; the same key gives the same draws.
-    - `prior`: a function of a model that returns the log density of its unconstrained leaves. The leaf of a
-      positive parameter is its logarithm, so a density in natural units needs the Jacobian as well. By
-      default independent Gaussians with standard deviation 2, centered at the model.
+    - `prior`: as for `jaxsvm.select`; by default `jaxsvm.priors.Around(2.0)`, independent Gaussians around
+      the unconstrained leaves of the model with standard deviation 2.
     - `evidence`: the likelihood, by default `criteria.LaplaceEvidence()`.
     - `chains`: the number of chains.
     - `warmup`: the number of transitions of each chain that adapt the step size and the scales.
@@ -89,9 +88,9 @@ def sample_hyperparameters(
     `diagnostics.problems` say so.
     """
     evidence = LaplaceEvidence() if evidence is None else evidence
-    center = unfreeze(model) if isinstance(model, KernelMachine) else model
-    target = _Target(evidence, _Around(center, 2.0) if prior is None else _as_module(prior))
-    x, y, weights = prepare(target, model, x, y, weights)
+    prior = Around(2.0) if prior is None else as_prior(prior)
+    x, y, weights = prepare(evidence, model, x, y, weights)
+    target = _Target(evidence, prior.prepare(model, x, y, weights))
     plan = _Plan(chains, warmup, draws, integration_steps)
     _check(model, plan, start)
     check_inside(model, bounds)
@@ -141,47 +140,18 @@ def _check(model, plan: _Plan, start: str) -> None:
         raise ValueError(f"`start` must be one of {get_args(FirstModel)}, not {start!r}")
 
 
-class _Around(eqx.Module):
-    """Independent Gaussians around the leaves of a model."""
-
-    center: KernelMachine
-    deviation: float = eqx.field(static=True)
-
-    def __call__(self, model):
-        pairs = zip(jax.tree.leaves(model), jax.tree.leaves(self.center), strict=True)
-        return -sum(jnp.sum((a - b) ** 2) for a, b in pairs) / (2 * self.deviation**2)
-
-
-class _Function(eqx.Module):
-    """A plain function as a module, so that compiled functions accept it as an argument."""
-
-    function: Callable = eqx.field(static=True)
-
-    def __call__(self, model):
-        return self.function(model)
-
-
-def _as_module(prior) -> eqx.Module:
-    if not callable(prior):
-        raise TypeError(
-            "`prior` must be a function that takes a model and returns a log density, not a "
-            f"{type(prior).__name__}"
-        )
-    return prior if isinstance(prior, eqx.Module) else _Function(prior)
-
-
 class _Target(AbstractCriterion):
     """Minus the log posterior density of hyperparameters, up to a constant."""
 
     evidence: LaplaceEvidence
-    prior: Any
+    prior: AbstractPrior
 
     def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         self.evidence.check(model, x, y)
 
     def evaluate(self, model: KernelMachine, data: Data, memory: Any = None) -> Evaluation:
         value, result, memory = self.evidence.evaluate(model, data, memory)
-        return evaluation(value - self.prior(model), result, memory)
+        return evaluation(value - self.prior.log_density(model), result, memory)
 
 
 class _Task(NamedTuple):

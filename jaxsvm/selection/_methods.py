@@ -14,10 +14,10 @@ from ..criteria import (
     RadiusMargin,
     Regularized,
     Span,
-    priors,
 )
 from ..kernels import AbstractKernel
 from ..losses import AbstractLoss, Hinge, LeastSquares, SquaredHinge
+from ..priors import GaussianPenalty, relevance
 
 
 class Method(NamedTuple):
@@ -44,7 +44,7 @@ class Method(NamedTuple):
 
 
 def _with_prior(lengthscale: str) -> AbstractCriterion:
-    return Regularized(PRESS(), priors.Gaussian(), lengthscale, priors.relevance)
+    return Regularized(PRESS(), GaussianPenalty(), lengthscale, relevance)
 
 
 METHODS = {

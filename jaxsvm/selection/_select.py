@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ import optax
 
 from .._machine import KernelMachine, Machine
 from ..approximations import AbstractApproximation, Exact, represent
-from ..criteria import AbstractObjective, Data, Traits, prepare
+from ..criteria import AbstractObjective, Data, Regularized, Traits, prepare
 from ..hyperparameters import split_frozen
 from ..optimizers import GreedyWalk, adaptive_rates, lbfgs
+from ..priors import AbstractDistribution, AbstractPrior, as_prior
 from ..validation import as_inputs, as_targets, check_count, check_number
 from ._checkpoint import Checkpoint
 from ._coordinates import Ranges, check_inside, draw_starts, hold_pruned, limits
@@ -41,6 +42,7 @@ def select(
     y: Any,
     criterion: AbstractObjective,
     *,
+    prior: AbstractPrior | Mapping[str, AbstractDistribution] | Callable[..., Any] | None = None,
     optimizer: optax.GradientTransformation | GreedyWalk | None = None,
     stop: Sequence[AbstractRule] | AbstractRule | None = None,
     restarts: int = 1,
@@ -68,6 +70,10 @@ def select(
     - `model`: the kernel machine to begin with; `jaxsvm.freeze` the hyperparameters that should not change.
     - `x`, `y`, `weights`: the data, as for `jaxsvm.fit`.
     - `criterion`: a member of `jaxsvm.criteria`, or another objective such as `jaxsvm.evidence.Sampled()`.
+    - `prior`: a prior of the hyperparameters, added to the criterion by `criteria.Regularized`: one of
+      `jaxsvm.priors`, such as `jaxsvm.priors.Default()`; a mapping from names to distributions, such as
+      `{"loss.C": priors.LogNormal(1.0, 0.7)}`; or a function of a model that returns the log density of its
+      unconstrained leaves. The value of the search is then minus the log posterior density.
     - `optimizer`: an optax optimizer (create it once and reuse it: each new object is compiled again), or
       `jaxsvm.optimizers.GreedyWalk` for criteria that jump. By default `jaxsvm.optimizers.lbfgs()`, or
       `adaptive_rates()` for an objective without values.
@@ -110,6 +116,7 @@ def select(
     True
     """
     deadline = _deadline(seconds)
+    criterion = criterion if prior is None else Regularized(criterion, as_prior(prior))
     x, y, weights = prepare(criterion, model, x, y, weights)
     _check_checkpoint(checkpoint, x)
     traits = criterion.traits

@@ -343,7 +343,7 @@ def test_public_classes_are_known_without_a_list():
     for cls, name in (
         (jsvm.Fit, "Fit"),
         (kernels.RBF, "kernels.RBF"),
-        (jsvm.criteria.priors.Gaussian, "criteria.priors.Gaussian"),
+        (jsvm.priors.GaussianPenalty, "priors.GaussianPenalty"),
         (jsvm.evidence.Path, "evidence.Path"),
         (jsvm.calibration.Coverage, "calibration.Coverage"),
         (eqx.nn.Linear, "equinox.nn.Linear"),

@@ -189,7 +189,7 @@ def test_bad_input(posterior):
         sample(3)
     with pytest.raises(ValueError, match="all hyperparameters are frozen"):
         sample(jsvm.freeze(MODEL, "kernel"))
-    with pytest.raises(TypeError, match="`prior` must be a function that takes a model"):
+    with pytest.raises(TypeError, match=r"`prior` must be one of `jaxsvm.priors`"):
         sample(prior=2.0)
     with pytest.raises(ValueError, match="`warmup` must be an integer of at least 20, but is 3"):
         sample(warmup=3)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxsvm as jsvm
-from jaxsvm import criteria, evidence, optimizers, sampling, stopping
+from jaxsvm import criteria, evidence, optimizers, priors, sampling, stopping
 
 X = jnp.array([[0.0], [0.7], [1.1], [1.5]])
 Y = jnp.array([1.0, -1.0, 1.0, -1.0])
@@ -97,7 +97,7 @@ def test_weights_of_a_prior_are_positive():
     for name in ("zeta", "xi"):
         for value in (0.0, -1.0, np.nan, np.inf):
             refused(
-                lambda **o: criteria.Regularized(criteria.PRESS(), criteria.priors.Gaussian(), **o),
+                lambda **o: criteria.Regularized(criteria.PRESS(), priors.GaussianPenalty(), **o),
                 name,
                 value,
             )

@@ -1,6 +1,7 @@
-"""Priors over hyperparameters, as penalties on a vector of their values."""
+"""Penalties on a vector of hyperparameters whose scale is integrated out."""
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -11,7 +12,7 @@ from jaxtyping import Array, Float
 _NEGLIGIBLE = 1e-12
 
 
-class AbstractPrior(eqx.Module):
+class AbstractPenalty(eqx.Module):
     """A prior `p(v | xi)` proportional to `xi^power exp(-xi penalty(v))`.
 
     Integrating out its scale xi with Jeffreys' prior `1 / xi` gives a prior proportional to `penalty^-power`.
@@ -36,7 +37,7 @@ class AbstractPrior(eqx.Module):
         """
 
 
-class Gaussian(AbstractPrior):
+class GaussianPenalty(AbstractPenalty):
     """`Omega = 1/2 sum_i v_i^2`, power `k / 2`.
 
     [CT07, eqs. 14-15], where the values are the relevances of the inputs.
@@ -49,7 +50,7 @@ class Gaussian(AbstractPrior):
         return jnp.asarray(values.shape[0] / 2, values.dtype)
 
 
-class Laplace(AbstractPrior):
+class LaplacePenalty(AbstractPenalty):
     """`Omega = sum_i |v_i|`, power the number of values that are not zero.
 
     [CT07, sec. 4.2]. It prefers values of exactly zero. Unconstrained coordinates only approach zero;
@@ -64,27 +65,19 @@ class Laplace(AbstractPrior):
         return jnp.sum(is_active(values)).astype(values.dtype)
 
 
-def log_normal(
-    values: Float[Array, " k"], median: float = 1.0, deviation: float = 1.0
-) -> Float[Array, ""]:
-    """Minus the log density of independent log-normal values, in natural units, up to a constant.
+class FunctionPenalty(AbstractPenalty):
+    """`Omega = function(values)`, with a scale that must be given, since its normalizer is not known.
 
-    **Arguments:** `values`, positive; `median`; `deviation`, the standard deviation of the logarithm.
-
-    **Returns:** a number.
+    **Arguments:** `function`, a function of a vector of values, such as minus a log density.
     """
-    logs = jnp.log(values)
-    return jnp.sum((logs - jnp.log(median)) ** 2 / (2 * deviation**2) + logs)
 
+    function: Callable[[Any], Any] = eqx.field(static=True)
 
-def half_cauchy(values: Float[Array, " k"], scale: float = 1.0) -> Float[Array, ""]:
-    """Minus the log density of independent half-Cauchy values, up to a constant.
+    def penalty(self, values: Array) -> Array:
+        return self.function(values)
 
-    **Arguments:** `values`, positive; `scale`, the median.
-
-    **Returns:** a number.
-    """
-    return jnp.sum(jnp.log1p((values / scale) ** 2))
+    def power(self, values: Array) -> Array:
+        raise ValueError("the scale of a plain function cannot be integrated out: set `xi`")
 
 
 def is_active(values: Any) -> Any:
