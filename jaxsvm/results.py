@@ -37,6 +37,7 @@ class RESULTS(enum.IntEnum):
     no_gradient = 12
     invalid_data = 13
     time_limit = 14
+    small_gain = 15
 
     @property
     def message(self) -> str:
@@ -59,6 +60,7 @@ _SUCCESSES = (
     RESULTS.local_optimum,
     RESULTS.small_gradient,
     RESULTS.small_change,
+    RESULTS.small_gain,
     RESULTS.settled,
     RESULTS.stopped_early,
 )
@@ -127,6 +129,10 @@ _MESSAGES = {
     RESULTS.small_change: (
         "The criterion stopped improving although its gradient was not small: there is a kink, a "
         "bound, or a plateau. Lower the tolerance of `stopping.SmallChange` to continue."
+    ),
+    RESULTS.small_gain: (
+        "The last steps gained little, or no more than the noise of their gradients. To continue, lower "
+        "`gain` of `stopping.SmallGain`, and raise `draws` or `chains` if noise hides the gain."
     ),
     RESULTS.stopped_early: (
         "The validation score stopped improving; the model is the one with the best score."

@@ -59,7 +59,8 @@ class Observation(NamedTuple):
 
     `value` is NaN if only the gradient is known. `gradient` and `standard_error` have the structure of the
     model; the latter is None for a gradient without noise. `result` is a code of `jaxsvm.RESULTS`,
-    `memory` is the warm start of the next observation, `info` holds numbers for the history.
+    `memory` is the warm start of the next observation, `info` holds numbers for the history. If several
+    chains estimate the gradient, `by_chain` has the estimate of each, along a leading axis.
     """
 
     value: Float[Array, ""]
@@ -68,6 +69,7 @@ class Observation(NamedTuple):
     result: Int[Array, ""]
     memory: Any
     info: dict[str, Float[Array, ""]]
+    by_chain: KernelMachine | None = None
 
 
 class Traits(NamedTuple):
@@ -79,7 +81,9 @@ class Traits(NamedTuple):
     search tolerates, `default_steps` the default limit on steps, and `warning` the category of warnings
     about its problems. `scale` says what the value is, so that a prior can be added to it: minus a log
     likelihood of all examples (`"total"`), a mean over the examples (`"mean"`), or a mean of squares
-    (`"squares"`).
+    (`"squares"`). `chains` is the number of chains that estimate the gradient, one for a gradient without
+    noise. A search along noisy gradients ends at the mean of the models whose values along the path
+    are within `averaged` of the lowest; zero stands for the last model.
     """
 
     has_value: bool = True
@@ -90,6 +94,8 @@ class Traits(NamedTuple):
     default_steps: int = 200
     warning: type[Warning] = UserWarning
     scale: Literal["total", "mean", "squares"] = "mean"
+    chains: int = 1
+    averaged: float = 0.0
 
 
 class AbstractObjective(eqx.Module):

@@ -159,9 +159,17 @@ class Regularized(AbstractCriterion):
         errors = observed.standard_error
         if errors is not None:
             errors = jax.tree.map(lambda error: slope * error, errors)
-        gradient = jax.tree.map(lambda g, p: slope * g + p, observed.gradient, pull)
+
+        def with_prior(gradient):
+            return jax.tree.map(lambda g, p: slope * g + p, gradient, pull)
+
+        chains = observed.by_chain
         return observed._replace(
-            value=value + penalty, gradient=gradient, standard_error=errors, result=result
+            value=value + penalty,
+            gradient=with_prior(observed.gradient),
+            standard_error=errors,
+            result=result,
+            by_chain=None if chains is None else jax.vmap(with_prior)(chains),
         )
 
     def compare(self, model: KernelMachine, data: Data, key: Any) -> float:

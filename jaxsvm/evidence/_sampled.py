@@ -43,6 +43,7 @@ from ..sampling import (
     traces_by_batches,
     warm_up,
 )
+from ..validation import check_number
 from ._bridge import Bridge, bridge
 from ._by_rows import Route, gradients_of_chains
 from ._gradient import check_gradient, check_route, mean_and_error, require_local_rows
@@ -85,6 +86,8 @@ class Sampled(AbstractObjective):
     - `chains`: the number of chains, at least two.
     - `warmup`, `draws`: the numbers of draws of each chain at each step, before and after it has adapted.
     - `first_warmup`: the number of draws of each chain before the first step.
+    - `averaged`: a search ends at the mean, in unconstrained coordinates, of all models on its path whose
+      log evidence is within this number of nats of the largest; zero stands for the last model.
 
     `subspace` and `shards` are not for users: a search sets them when it begins.
 
@@ -104,6 +107,7 @@ class Sampled(AbstractObjective):
     warmup: int = eqx.field(static=True, default=20, kw_only=True)
     draws: int = eqx.field(static=True, default=80, kw_only=True)
     first_warmup: int = eqx.field(static=True, default=200, kw_only=True)
+    averaged: float = eqx.field(static=True, default=0.5, kw_only=True)
     subspace: AbstractSubspace | None = eqx.field(default=None, kw_only=True)
     shards: int = eqx.field(static=True, default=1, kw_only=True)
 
@@ -112,6 +116,7 @@ class Sampled(AbstractObjective):
             require_approximation(self.approximation)
         if self.route is not None:
             check_route(self.route)
+        check_number("averaged", self.averaged, least=0)
 
     @property
     def traits(self) -> Traits:
@@ -125,6 +130,8 @@ class Sampled(AbstractObjective):
             default_steps=60,
             warning=SamplingWarning,
             scale="total",
+            chains=self.chains,
+            averaged=self.averaged,
         )
 
     def check(self, model: KernelMachine, x: Array, y: Array) -> None:
@@ -163,16 +170,17 @@ class Sampled(AbstractObjective):
         by_chain, chains, traces, whitening, noise = self._run(model, data, memory, key)
         # with respect to the hyperparameters that are searched, without the frozen ones
         _, pull_back = jax.vjp(data.complete, model)
-        mean, error = (pull_back(part)[0] for part in mean_and_error(by_chain))
+        by_chain = jax.vmap(lambda g: jax.tree.map(jnp.negative, pull_back(g)[0]))(by_chain)
+        gradient, error = mean_and_error(by_chain)
         acceptances = jnp.mean(traces.acceptance, axis=0)
         acceptance = jnp.mean(acceptances)
         moves = acceptance >= _LEAST_ACCEPTANCE
-        finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(mean)]
+        finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(gradient)]
         sound = moves & jnp.all(jnp.stack(finite))
         dtype = acceptance.dtype
         return Observation(
             value=jnp.full((), jnp.nan, dtype),
-            gradient=jax.tree.map(jnp.negative, mean),
+            gradient=gradient,
             standard_error=error,
             result=jnp.where(sound, RESULTS.successful, RESULTS.sampling_failed).astype(jnp.int32),
             memory=_without_kernel(chains, whitening.factor),
@@ -185,6 +193,7 @@ class Sampled(AbstractObjective):
                 "whitening_error": whitening.error,
                 **noise,
             },
+            by_chain=by_chain,
         )
 
     def _run(self, model: KernelMachine, data: Data, memory: Any, key: Any):

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from ..validation import check_count, check_number
+from ..validation import check_count, check_number, check_switch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,9 +101,7 @@ def _check_common(method) -> None:
     check_number("target_acceptance", method.target_acceptance, above=0, below=1)
     check_number("jitter", method.jitter, least=0, below=1)
     for name in ("rescale", "shorten_by_penalty"):
-        value = getattr(method, name)
-        if not isinstance(value, bool):
-            raise TypeError(f"`{name}` must be True or False, not {value!r}")
+        check_switch(name, getattr(method, name))
 
 
 def paper_setting() -> dict[str, Any]:

@@ -14,6 +14,7 @@ from ..numerics import choose
 from ..results import RESULTS
 from ..runtime import filter_jit
 from ..solvers import Start
+from ._path import Path, empty_path, extended
 from ._steppers import AbstractStepper, Look, Problem
 from .stopping import AbstractRule, Step
 
@@ -53,6 +54,7 @@ class State(NamedTuple):
     stepper: Any
     rules: tuple[Any, ...]
     best: Best
+    path: Path
     fit_start: Start
     steps: Int[Array, ""]
     failures: Int[Array, ""]
@@ -69,6 +71,8 @@ class Row(NamedTuple):
     standard_error: KernelMachine | None
     gradient_norm: Float[Array, ""]
     magnitude: Float[Array, ""]
+    change: Float[Array, ""]
+    change_error: Float[Array, ""]
     test: Float[Array, ""]
     validation: Float[Array, ""]
     info: dict[str, Float[Array, ""]]
@@ -81,18 +85,27 @@ def begin(task: Task, model: KernelMachine, key: Any) -> State:
     dtype = data.x.dtype
     infinity = jnp.asarray(jnp.inf, dtype)
     none = jnp.zeros((), jnp.int32)
+    path = empty_path(model, task.problem.objective.traits.chains, dtype)
     return State(
         model=model,
         memory=task.problem.objective.init(model, data, _memory_key(key)),
         stepper=task.stepper.init(model, key),
-        rules=tuple(rule.init(dtype) for rule in task.rules),
+        rules=tuple(rule.init(_first_step(path, dtype)) for rule in task.rules),
         best=Best(model, infinity, infinity, none),
+        path=path,
         fit_start=Start(jnp.zeros(data.x.shape[0], dtype), jnp.zeros((), dtype)),
         steps=none,
         failures=none,
         code=none + RUNNING,
         flat=jnp.asarray(False),
     )
+
+
+def _first_step(path: Path, dtype: Any) -> Step:
+    """A step without content, for the shapes of what the rules remember."""
+    zero = jnp.zeros((), dtype)
+    no = jnp.asarray(False)
+    return Step(zero, zero, zero, jnp.zeros_like(path.point), path.change, zero, zero, no, no)
 
 
 @filter_jit
@@ -118,14 +131,18 @@ def _step(task: Task, state: State, key: Any, attempt: Int[Array, ""]) -> tuple[
     )
     observation = look.observation
     fit_start, test, validation = _errors(task, look.model, state.fit_start)
-    row = _row(look, test, validation)
-    change = jnp.max(jnp.abs(ravel_pytree(moved)[0] - ravel_pytree(look.model)[0]), initial=0.0)
+    path = extended(state.path, look.model, observation, look.is_sound)
+    magnitudes = _magnitudes(observation.gradient, observation.standard_error)
+    row = _row(look, jnp.mean(magnitudes), path, test, validation)
+    move = jnp.max(jnp.abs(ravel_pytree(moved)[0] - ravel_pytree(look.model)[0]), initial=0.0)
     value = jnp.where(look.is_sound, observation.value, jnp.inf)
     step = Step(
         value=value,
         gradient_norm=row.gradient_norm,
         magnitude=row.magnitude,
-        move=change,
+        magnitudes=magnitudes,
+        change=path.change,
+        move=move,
         validation=validation,
         is_lowest=value <= state.best.value,
         is_sound=look.is_sound,
@@ -142,6 +159,7 @@ def _step(task: Task, state: State, key: Any, attempt: Int[Array, ""]) -> tuple[
         stepper=stepper_state,
         rules=tuple(memory for memory, _ in updates),
         best=best,
+        path=path,
         fit_start=fit_start,
         steps=state.steps + 1,
         failures=failures,
@@ -179,28 +197,31 @@ def _errors(task: Task, model: KernelMachine, start: Start):
     return Start(fitted.dual, fitted.offset), error(task.test), error(task.validation)
 
 
-def _row(look: Look, test, validation) -> Row:
+def _row(look: Look, magnitude, path: Path, test, validation) -> Row:
     observation = look.observation
     norm = jnp.max(jnp.abs(ravel_pytree(look.gradient)[0]), initial=0.0)
     value = jnp.where(look.is_sound, observation.value, jnp.nan)
+    change, change_error = path.mean_and_error()
     return Row(
         model=look.model,
         value=value,
         gradient=observation.gradient,
         standard_error=observation.standard_error,
         gradient_norm=norm.astype(value.dtype),
-        magnitude=_magnitude(observation.gradient, observation.standard_error),
+        magnitude=magnitude,
+        change=jnp.where(look.is_sound, change, jnp.nan),
+        change_error=jnp.where(look.is_sound, change_error, jnp.nan),
         test=test,
         validation=validation,
         info=observation.info,
     )
 
 
-def _magnitude(gradient: KernelMachine, error: KernelMachine | None) -> Float[Array, ""]:
-    """The mean magnitude of the gradient's components, less the part that is due to noise."""
+def _magnitudes(gradient: KernelMachine, error: KernelMachine | None) -> Float[Array, " p"]:
+    """The magnitudes of the gradient's components, less the part that is due to noise."""
     components = ravel_pytree(gradient)[0]
     errors = jnp.zeros_like(components) if error is None else ravel_pytree(error)[0]
-    return jnp.mean(jnp.sqrt(jnp.maximum(components**2 - errors**2, 0.0)))
+    return jnp.sqrt(jnp.maximum(components**2 - errors**2, 0.0))
 
 
 def _better(task: Task, state: State, model: KernelMachine, step: Step) -> Best:

@@ -26,6 +26,7 @@ from ._engine import (
     is_constant,
     new_memory,
 )
+from ._path import mean_near_lowest
 from ._selection import History, Selection, usable_starts
 
 
@@ -211,6 +212,7 @@ def conclude(
     """The outcome of a search, from the last states and the histories of all starts."""
     objective = task.problem.objective
     codes = _codes(task, states, rows)
+    states = _averaged(task, states, rows)
     ends = restore_frozen(states.best.model, model)
     values = np.asarray(states.best.value).copy()
     usable = usable_starts(codes, values)
@@ -248,6 +250,21 @@ def conclude(
         representation=data.representation,
         problems=problems,
     )
+
+
+def _averaged(task: Task, states: State, rows: Row) -> State:
+    """The states with the means of models near the minimum as end points, for noisy gradients."""
+    tolerance = task.problem.objective.traits.averaged
+    if tolerance == 0 or task.validation is not None:
+        return states
+    ends = []
+    for start in range(len(states.code)):
+        best = member(states.best, start)
+        if np.isfinite(rows.change[start]).any():
+            model, step = mean_near_lowest(member(rows.model, start), rows.change[start], tolerance)
+            best = best._replace(model=model, step=jnp.asarray(step, best.step.dtype))
+        ends.append(best)
+    return states._replace(best=stack(ends))
 
 
 def _codes(task: Task, states: State, rows: Row) -> np.ndarray:
@@ -302,6 +319,8 @@ def _history(task: Task, model: KernelMachine, rows: Row, states: State) -> Hist
         standard_error=None if errors is None else by_name(errors),
         gradient_norm=cut(rows.gradient_norm),
         magnitude=cut(rows.magnitude),
+        change=cut(rows.change),
+        change_error=cut(rows.change_error),
         test_error=cut(rows.test) if task.test is not None else None,
         validation_error=cut(rows.validation) if task.validation is not None else None,
         info={name: cut(column) for name, column in rows.info.items()},

@@ -25,9 +25,9 @@ from ._selection import Selection
 from ._steppers import Problem, as_stepper
 from .stopping import (
     AbstractRule,
-    GradientFallen,
     Settled,
     SmallChange,
+    SmallGain,
     SmallGradient,
     ValidationStalled,
 )
@@ -78,7 +78,7 @@ def select(
       `jaxsvm.optimizers.GreedyWalk` for criteria that jump. By default `jaxsvm.optimizers.lbfgs()`, or
       `adaptive_rates()` for an objective without values.
     - `stop`: one or more rules of `jaxsvm.stopping`; the search ends when the first of them is met. By
-      default `SmallGradient()` and `SmallChange()`, or `GradientFallen()` and `Settled()` for an objective
+      default `SmallGradient()` and `SmallChange()`, or `SmallGain()` and `Settled()` for an objective
       without values; with validation data also `ValidationStalled()`. With an empty tuple only the limits
       end it.
     - `restarts`: the number of starts; more than one needs a `key`.
@@ -177,7 +177,7 @@ def _as_rules(stop: Any, traits: Traits, has_validation: bool) -> tuple[Abstract
         early = (ValidationStalled(),) if has_validation else ()
         if traits.has_value:
             return (SmallGradient(), *early, SmallChange())
-        return (GradientFallen(), Settled(), *early)
+        return (SmallGain(), Settled(), *early)
     rules = (stop,) if isinstance(stop, AbstractRule) else tuple(stop)
     for rule in rules:
         if not isinstance(rule, AbstractRule):

@@ -31,6 +31,8 @@ class History(eqx.Module):
       method without gradients.
     - `gradient_norm`: the largest component that does not lead out of the bounds.
     - `magnitude`: the mean magnitude of the components, less the part that is due to noise.
+    - `change`, `change_error`: the change of the objective since the first step, with its standard error. If
+      values are unknown, it is the integral of the gradient along the path.
     - `test_error`, `validation_error`: shares of wrong labels, or mean squared errors of a regression; None
       without such data.
     - `info`: further numbers of the objective, by name, such as the acceptance of its chains.
@@ -44,6 +46,8 @@ class History(eqx.Module):
     standard_error: dict[str, Float[Array, "restarts steps ..."]] | None
     gradient_norm: Float[Array, "restarts steps"]
     magnitude: Float[Array, "restarts steps"]
+    change: Float[Array, "restarts steps"]
+    change_error: Float[Array, "restarts steps"]
     test_error: Float[Array, "restarts steps"] | None
     validation_error: Float[Array, "restarts steps"] | None
     info: dict[str, Float[Array, "restarts steps"]]

@@ -12,4 +12,5 @@ from ._arrays import count_where as count_where
 from ._arrays import require_unmasked as require_unmasked
 from ._options import check_count as check_count
 from ._options import check_number as check_number
+from ._options import check_switch as check_switch
 from ._options import plain as plain

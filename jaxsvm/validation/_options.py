@@ -50,6 +50,15 @@ def check_number(
         raise ValueError(f"`{name}` must be {kind}, but is {plain(value)!r}")
 
 
+def check_switch(name: str, value: Any) -> None:
+    """Raise unless an option is True or False.
+
+    **Arguments:** `name` and `value` of the option.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"`{name}` must be True or False, not {plain(value)!r}")
+
+
 def _range(above: float, least: float, below: float, most: float) -> str:
     if below < math.inf or most < math.inf:
         if above > -math.inf and below < math.inf:
