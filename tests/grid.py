@@ -48,6 +48,7 @@ LOSSES = {
     "Probit": losses.Probit(0.5),
     "FlipNoise": losses.FlipNoise(0.05, 0.5),
     "Trigonometric": losses.Trigonometric(),
+    "Normalized": losses.Normalized(losses.SquaredHinge(2.0)),
     "EpsilonInsensitive": losses.EpsilonInsensitive(1.0, 0.1),
     "SoftInsensitive": losses.SoftInsensitive(1.0, 0.2, 0.3),
     "Huber": losses.Huber(1.0, 0.1),

@@ -57,6 +57,12 @@ def trigonometric(y, f):
     return 2 * math.log(1 / math.cos(math.pi / 4 * (1 - z))) if z < 1 else 0.0
 
 
+def normalized_hinge(y, f, C):
+    """Minus the logarithm of the label's share of the two hinge likelihoods."""
+    right, wrong = math.exp(-hinge(y, f, C)), math.exp(-hinge(-y, f, C))
+    return -math.log(right / (right + wrong))
+
+
 def inverse_kappa(loss):
     """`max_z exp(-L(1, z)) + exp(-L(-1, z))` on a grid, then refined around the best point."""
 
@@ -270,6 +276,9 @@ CASES = {
         losses.FlipNoise(0.07, 0.8 * s), _with(flip_noise, 0.07, 0.8 * s), ()
     ),
     "trigonometric": lambda s: Case(losses.Trigonometric(), trigonometric, (1.0, -1.0)),
+    "normalized": lambda s: Case(
+        losses.Normalized(losses.Hinge(0.9 * s)), _with(normalized_hinge, 0.9 * s), (1.0, -1.0)
+    ),
     "soft-insensitive": lambda s: soft_insensitive_case(2.0 * s, 0.7, 0.4),
     "epsilon-insensitive": lambda s: epsilon_insensitive_case(2.0 * s, 0.7),
     "huber": lambda s: huber_case(1.4 * s, 0.6),
@@ -277,7 +286,7 @@ CASES = {
     "quadratic": lambda s: quadratic_case(0.5 * s),
 }
 LABELS = ("hinge", "squared-hinge", "least-squares", "logistic", "probit", "flip-noise")
-LABELS += ("trigonometric",)
+LABELS += ("trigonometric", "normalized")
 NOISES = tuple(name for name in CASES if name not in LABELS)
 
 

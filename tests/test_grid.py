@@ -32,7 +32,8 @@ def test_every_loss_is_in_the_grid():
         loss.__name__: loss for loss in LOSSES
     }
     assert {type(make(1.0).loss) for make in reference_losses.CASES.values()} == LOSSES
-    assert set(campaign.VALUE) == {loss.__name__ for loss in LOSSES}
+    # a normalized loss is sampled; its fits, with several optima and kinks, are not part of the campaign
+    assert set(campaign.VALUE) == {loss.__name__ for loss in LOSSES} - {"Normalized"}
 
 
 def test_every_criterion_is_in_the_grid():

@@ -6,6 +6,7 @@ from ._likelihood import AbstractRegression as AbstractRegression
 from ._margin import Hinge as Hinge
 from ._margin import LeastSquares as LeastSquares
 from ._margin import SquaredHinge as SquaredHinge
+from ._normalized import Normalized as Normalized
 from ._piecewise import AbstractPiecewise as AbstractPiecewise
 from ._piecewise import AbstractTwoSided as AbstractTwoSided
 from ._piecewise import Shape as Shape
