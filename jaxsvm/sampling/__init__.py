@@ -27,6 +27,8 @@ from ._diagnostics import warn_of_problems as warn_of_problems
 from ._hyperparameters import sample_hyperparameters as sample_hyperparameters
 from ._hyperposterior import HyperDiagnostics as HyperDiagnostics
 from ._hyperposterior import HyperPosterior as HyperPosterior
+from ._leave_one_out import LeftOut as LeftOut
+from ._leave_one_out import leave_one_out as leave_one_out
 from ._sample import Posterior as Posterior
 from ._sample import Setup as Setup
 from ._sample import check_sampler as check_sampler
