@@ -39,9 +39,9 @@ class Nystrom(AbstractApproximation):
     - `choice`: how to choose landmarks, `"random"` (the default), `"kmeans++"`, `"pivoted"` or
       `"randomly pivoted"` (see `approximations.choose_landmarks`).
     - `seed`: for the random choice of landmarks if no random key is passed.
-    - `tolerance`: for `rank="auto"`, the share of variance that may be lost, from 0 to below 1. In float32
-      about 0.001 is lost at any rank, because white coordinates leave out anything smaller than rounding
-      errors.
+    - `tolerance`: the share of variance that may be lost, from 0 to below 1: `rank="auto"` chooses the rank
+      by it, and a larger loss, if it is more than 1 %, is reported for any rank. In float32 about 0.001 is
+      lost at any rank, because white coordinates leave out anything smaller than rounding errors.
     - `max_rank`: for `rank="auto"`, the largest rank. If it is reached before the tolerance, an
       `ApproximationWarning` says so.
 

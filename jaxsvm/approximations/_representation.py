@@ -130,13 +130,23 @@ def represent(
         return approximation
     if isinstance(approximation, Exact):
         return EXACT
-    low, tolerance = approximation, LOST_VARIANCE
+    low = approximation
     if isinstance(approximation, Corrected):
         low = approximation.approximation
-    if isinstance(low, Nystrom) and low.rank == "auto":
-        tolerance = max(tolerance, low.tolerance)
-    kept = low.subspace(model, x, key)
+    kept, tolerance = low.subspace(model, x, key), tolerated(low)
     return Representation(kept, low is not approximation, tolerance, count_row_shards(x))
+
+
+def tolerated(approximation: AbstractApproximation) -> float:
+    """The share of the prior's variance that an approximation may lose without a report.
+
+    **Arguments:** `approximation`.
+
+    **Returns:** a number, larger than 1 % only if the user wants it so.
+    """
+    if isinstance(approximation, Nystrom):
+        return max(LOST_VARIANCE, approximation.tolerance)
+    return LOST_VARIANCE
 
 
 class Expansion(eqx.Module):

@@ -17,6 +17,7 @@ from ..approximations import (
     Nystrom,
     check_lost_variance,
     require_approximation,
+    tolerated,
 )
 from ..criteria import AbstractObjective, Data, Observation, Traits
 from ..hyperparameters import unfreeze
@@ -251,7 +252,9 @@ class Sampled(AbstractObjective):
                 f"{self.draws} draws of each chain in a step are too few to judge it: raise `draws` to at "
                 f"least {limits.fewest_draws}"
             )
-        problems += check_lost_variance(float(steps["whitening_error"][end]))
+        assert self.approximation is not None
+        lost = float(steps["whitening_error"][end])
+        problems += check_lost_variance(lost, tolerated(self.approximation))
         return tuple(problems + check_wall(model.loss.has_wall))
 
     def _setup(self, model: KernelMachine, data: Data) -> Setup:

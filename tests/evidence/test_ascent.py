@@ -35,9 +35,7 @@ def leaves(tree):
 @pytest.fixture(scope="module")
 def climbed():
     rule = stopping.GradientFallen(0.15)
-    return evidence_ascent(
-        MODEL, X, Y, key=KEY, **SMALL, max_steps=30, stop=rule, averaged=0.0
-    )
+    return evidence_ascent(MODEL, X, Y, key=KEY, **SMALL, max_steps=30, stop=rule, averaged=0.0)
 
 
 def test_it_climbs_and_stops_by_the_share_of_the_peak(climbed):

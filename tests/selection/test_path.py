@@ -1,4 +1,4 @@
-"""Noisy gradients: their integral along the path, its error, rules that end a search, and the mean of models."""
+"""Noisy gradients: their integral along the path, rules that end a search, and the mean of models."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -140,7 +140,9 @@ def test_small_gain_literally(noise):
         first = np.flatnonzero((gains <= 0.05) & (np.arange(5, 200) >= 10))[0]
         assert steps == first + 6
     else:  # well before the gain itself is so small, which noise does not allow to be seen
-        assert gains[steps - 6] <= max(0.05, 3 * np.asarray(found.history.change_error)[0, steps - 1])
+        assert gains[steps - 6] <= max(
+            0.05, 3 * np.asarray(found.history.change_error)[0, steps - 1]
+        )
 
 
 def test_a_gain_of_zero_ends_only_in_noise():
@@ -164,8 +166,8 @@ def test_each_component_has_its_own_peak():
 def test_the_end_is_the_mean_of_models_near_the_minimum():
     """It is nearer to the minimum than the models are, on the average over keys."""
     last, mean = [], []
+    options = {"max_steps": 80, "optimizer": optax.sgd(0.1)}
     for key in range(20):
-        options = {"max_steps": 80, "optimizer": optax.sgd(0.1)} if key == 0 else options
         averaged = search(Noisy(0.7, averaged=0.5), key, **options)
         assert float(parabola(averaged.model)) < float(parabola(MODEL))
         mean.append(float(parabola(averaged.model)))
