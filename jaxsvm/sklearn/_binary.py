@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.special import expit, logit
+from scipy.special import logit
 
 from .. import (
     Exact,
@@ -29,10 +29,12 @@ from ..approximations import AbstractApproximation
 from ..criteria import AbstractCriterion, AbstractObjective, LaplaceEvidence, linear_response
 from ..evidence import Sampled
 from ..kernels import AbstractKernel
-from ..losses import Probit
+from ..losses import Hinge, Normalized, Probit
 from ..optimizers import lbfgs
 from ..posteriors import AbstractPointEstimate, AbstractPosterior
+from ..priors import Default
 from ..runtime import jit
+from ..sampling import leave_one_out
 from ..selection import METHODS
 from ..selection.stopping import SmallChange, SmallGradient
 from ._data import predict_in_parts
@@ -44,6 +46,7 @@ from ._estimator import (
     relevances,
 )
 from ._kernel_matrix import ApproximationName, matrix_of, represented, represented_for_search
+from ._sigmoid import Sigmoid, fit_sigmoid, recalibrated
 
 EVIDENCE, MEAN_FIELD = "evidence", "mean field"
 # inputs are standardized, and the latent function has margins of one
@@ -54,9 +57,14 @@ _LAPLACE = LaplaceEvidence()
 _LEAVE_ONE_OUT = gp.NaiveMeanField("log")
 _TOLERANCE = 1e-6  # of fits: at a large C, rounding errors of `K dual` exceed the default
 _SMALLEST_PROBABILITY = 1e-15
-_RANK, _LANDMARKS = 40, 200  # of the kernel matrix in sampling
-_SIGMOID_ITERATIONS = 100
-_SMALLEST_SLOPE = 1e-3  # for values with unit variance: the order of predictions is never reversed
+_RANK, _MAX_RANK, _LOST = (
+    200,
+    800,
+    0.05,
+)  # of sampled kernel matrices: ranks, and the lost share of variance
+_EXACT_POSTERIOR = 1500  # examples up to which the posterior that predicts has the exact kernel
+_OFFSET = 0.5  # the variance of the offset where a search by sampling begins
+_DRAWS = 200  # of each chain
 
 
 class Settings(NamedTuple):
@@ -86,22 +94,11 @@ class Examples(NamedTuple):
         return self.x[: np.count_nonzero(self.weights)]
 
 
-class Sigmoid(NamedTuple):
-    """Log odds `slope * f + intercept` of a latent value f."""
-
-    slope: float
-    intercept: float
-
-    def __call__(self, latent: np.ndarray) -> np.ndarray:
-        """The log odds of latent values."""
-        return self.slope * latent + self.intercept
-
-
 class Binary(NamedTuple):
     """A tuned machine, with the search that tuned it.
 
-    `sigmoid` maps the `decision` of a point estimate to log odds; it is None for a posterior, which has a
-    `probability`. `score` compares machines for the same examples, in nats: the log loss of leave-one-out
+    `sigmoid` maps the `decision` of a point estimate to log odds. For a posterior, which has a `probability`,
+    it is None, or recalibrates the log odds. `score` compares machines for the same examples, in nats: the log loss of leave-one-out
     predictions, or minus the log evidence. `evidence` is the log evidence (sampled, or Laplace's
     approximation) and `relevance` has an entry for each input; either is None where it is not defined. They
     are stored as numbers, so that displaying an estimator computes nothing. `rank` is that of the kernel
@@ -120,10 +117,12 @@ class Binary(NamedTuple):
 
     def log_odds(self, x: np.ndarray) -> np.ndarray:
         """`ln P(+1) / P(-1)` at points in the units of the machine."""
-        if self.sigmoid is not None:
+        if isinstance(self.predictive, AbstractPointEstimate):
+            assert self.sigmoid is not None
             return self.sigmoid(predict_in_parts(self.predictive.decision, x))
         p = predict_in_parts(self.predictive.probability, x)
-        return logit(np.clip(p, _SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY))
+        odds = logit(np.clip(p, _SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY))
+        return odds if self.sigmoid is None else self.sigmoid(odds)
 
 
 def tune(
@@ -248,37 +247,71 @@ def _by_mean_field(settings: Settings, kernel, subset: Examples, full: Examples,
 
 
 def _by_sampling(settings: Settings, kernel, subset: Examples, full: Examples, key) -> Binary:
-    """Ascend the exact evidence, then sample the posterior, which predicts."""
+    """Ascend the exact evidence of a normalized hinge with a prior, then sample the posterior that predicts.
+
+    A sigmoid of leave-one-out predictions replaces its probabilities if that predicts the left-out labels
+    better by more than its two parameters do by chance.
+    """
     search_key, sample_key, value_key = jax.random.split(key, 3)
-    size = len(subset.y)
-    objective = Sampled(Nystrom(min(_RANK, size), min(_LANDMARKS, size)))
-    search = _search(settings, METHODS["laplace"].machine(kernel), subset, objective, search_key)
-    options: dict[str, Any] = {
-        "approximation": _of_samples(settings.approximation, len(full.y)),
-        "progress": settings.searches.verbose,
-    }
+    search, low = _ascend(settings, kernel, subset, search_key)
+    options: dict[str, Any] = {"progress": settings.searches.verbose}
     posterior = sample(
-        search.model, full.x, full.y, weights=full.weights, key=sample_key, **options
+        search.model,
+        full.x,
+        full.y,
+        weights=full.weights,
+        key=sample_key,
+        approximation=_of_samples(settings.approximation, len(full.y)),
+        draws=_DRAWS,
+        **options,
     )
+    sigmoid = recalibrated(np.asarray(leave_one_out(posterior).log_odds), full.y, full.weights)
     evidence = log_evidence(
-        search.model, subset.x, subset.y, weights=subset.weights, key=value_key, **options
+        search.model,
+        subset.x,
+        subset.y,
+        weights=subset.weights,
+        key=value_key,
+        approximation=low,
+        method="bridge",
+        **options,
     )
     value = float(evidence.value)
     relevance = relevances(search.model, full.x.shape[1])
     lost, rank = float(posterior.whitening.error), posterior.whitening.factor.shape[1]
-    is_exact = isinstance(options["approximation"], Exact)
-    matrix = (None, 0.0) if is_exact else (rank, lost)
-    return Binary(posterior, None, search, -value, value, -value, relevance, *matrix)
+    matrix = (rank, lost) if rank < len(full.y) else (None, 0.0)
+    return Binary(posterior, sigmoid, search, -value, value, -value, relevance, *matrix)
+
+
+def _ascend(
+    settings: Settings, kernel, subset: Examples, key: Any
+) -> tuple[Selection, AbstractApproximation]:
+    """The search, and its kernel matrix, whose rank is doubled while it loses much where the search ends."""
+    model = KernelMachine(kernel + _OFFSET, Normalized(Hinge()))
+    size, rank = len(subset.y), _RANK
+    while True:
+        is_exact = rank >= size
+        low = (
+            Exact() if is_exact else Nystrom(rank, min(2 * rank, size), "kmeans++", tolerance=0.99)
+        )
+        named = settings._replace(name=f"{settings.name}, rank {rank}")
+        search = _search(named, model, subset, Sampled(low, route="fisher"), key, prior=Default())
+        lost = np.asarray(search.history.info["whitening_error"])
+        end = (search.best, int(search.history.end[search.best]))
+        if is_exact or lost[end] <= _LOST or rank >= _MAX_RANK or settings.searches.is_over:
+            return search, low
+        model, rank = search.model, 2 * rank
 
 
 def _of_samples(
     approximation: AbstractApproximation | ApproximationName, rows: int
 ) -> AbstractApproximation:
-    """The kernel matrix of a sampled posterior: for "auto", exact for few rows only."""
+    """The kernel matrix of a sampled posterior: for "auto", exact unless there are many rows."""
     if not isinstance(approximation, str):
         return approximation
-    is_exact = approximation == "exact" or rows <= _LANDMARKS
-    return Exact() if is_exact else Nystrom(_LANDMARKS // 2, _LANDMARKS)
+    if approximation == "exact" or rows <= _EXACT_POSTERIOR:
+        return Exact()
+    return Nystrom("auto", tolerance=_LOST, max_rank=_MAX_RANK)
 
 
 def _minimize(settings: Settings, model, subset: Examples, criterion, key) -> Selection:
@@ -335,40 +368,3 @@ def _leave_one_out(fitted: Fit):
     gram = fitted.gram()
     evidence = None if fitted.model.offset else -_LAPLACE.of_fit(gram, fitted)
     return linear_response(gram, fitted), evidence
-
-
-def fit_sigmoid(left_out: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Sigmoid:
-    """The sigmoid with the largest likelihood of the labels, given leave-one-out latent values.
-
-    Platt, "Probabilistic outputs for support vector machines", 1999, with his regularized targets
-    `(N+ + 1) / (N+ + 2)` and `1 / (N- + 2)`; his values come from cross-validation, these from leave-one-out,
-    which needs no further fit. Newton's method on a convex function of two numbers.
-    """
-    positive, negative = weights[y > 0].sum(), weights[y < 0].sum()
-    targets = np.where(y > 0, (positive + 1) / (positive + 2), 1 / (negative + 2))
-    total = weights.sum()
-    center = weights @ left_out / total
-    unit = np.sqrt(weights @ (left_out - center) ** 2 / total)
-    unit = unit if unit > 0 else 1.0
-    design = np.column_stack([(left_out - center) / unit, np.ones_like(left_out)])
-
-    def objective(coefficients):
-        odds = design @ coefficients
-        return weights @ (np.logaddexp(0, odds) - targets * odds)
-
-    coefficients = np.array([0.0, np.log((positive + 1) / (negative + 1))])
-    for _ in range(_SIGMOID_ITERATIONS):
-        p = expit(design @ coefficients)
-        gradient = design.T @ (weights * (p - targets))
-        curvature = (design * (weights * p * (1 - p))[:, None]).T @ design
-        step = np.linalg.solve(curvature + 1e-12 * total * np.eye(2), gradient)
-        size = 1.0
-        while size > 1e-10 and objective(coefficients - size * step) > objective(coefficients):
-            size /= 2
-        coefficients = coefficients - size * step
-        if np.max(np.abs(size * step)) < 1e-10:
-            break
-    slope, intercept = coefficients
-    if slope < _SMALLEST_SLOPE:
-        slope, intercept = _SMALLEST_SLOPE, np.log((positive + 1) / (negative + 1))
-    return Sigmoid(float(slope / unit), float(intercept - slope * center / unit))

@@ -9,11 +9,12 @@ import numpy as np
 from .. import Selection
 from ..persistence import FileError, load_as, save_as
 from ..posteriors import AbstractPointEstimate, AbstractPosterior
-from ._binary import Binary, Sigmoid
+from ._binary import Binary
 from ._classifiers import LSSVC, AbstractClassifier, BayesianSVC, MeanFieldGPC
 from ._data import Scaling
 from ._estimator import AbstractEstimator
 from ._regressor import BayesianSVR, Regression
+from ._sigmoid import Sigmoid
 
 KIND = "estimator"  # of file
 _HINT = "an estimator: read it with `jaxsvm.sklearn.load`"
@@ -189,11 +190,11 @@ def _problem_of_machines(labels: np.ndarray, machines: list, inputs: int) -> str
         if not isinstance(machine, Binary):
             return "`machines_` has an entry of the wrong type"
         predictive, sigmoid = machine.predictive, machine.sigmoid
+        has_sigmoid = isinstance(sigmoid, Sigmoid) and all(map(_is_number, sigmoid))
         if isinstance(predictive, AbstractPosterior):
-            complete, predict = sigmoid is None, predictive.probability
+            complete, predict = sigmoid is None or has_sigmoid, predictive.probability
         elif isinstance(predictive, AbstractPointEstimate):
-            complete = isinstance(sigmoid, Sigmoid) and all(map(_is_number, sigmoid))
-            predict = predictive.decision
+            complete, predict = has_sigmoid, predictive.decision
         else:
             complete, predict = False, None
         if not complete:

@@ -19,8 +19,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import jaxsvm as jsvm
 from jaxsvm.sklearn import LSSVC, BayesianSVC, BayesianSVR, MeanFieldGPC, load, save
-from jaxsvm.sklearn._binary import fit_sigmoid
 from jaxsvm.sklearn._data import padded, rounded_up, scaling
+from jaxsvm.sklearn._sigmoid import fit_sigmoid
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(60, 3)) * [1, 10, 100] + [5, 0, -3]
