@@ -45,7 +45,9 @@ from .approximations import Corrected as Corrected
 from .approximations import Exact as Exact
 from .approximations import Nystrom as Nystrom
 from .approximations import RandomFourier as RandomFourier
+from .evidence import Comparison as Comparison
 from .evidence import EvidenceGradient as EvidenceGradient
+from .evidence import compare as compare
 from .evidence import evidence_ascent as evidence_ascent
 from .evidence import evidence_gradient as evidence_gradient
 from .evidence import log_evidence as log_evidence

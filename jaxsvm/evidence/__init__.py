@@ -5,6 +5,8 @@ from ._ascent import median_model as median_model
 from ._ascent import median_of_partitions as median_of_partitions
 from ._bridge import Bridge as Bridge
 from ._bridge import BridgeDiagnostics as BridgeDiagnostics
+from ._compare import Comparison as Comparison
+from ._compare import compare as compare
 from ._estimate import LogEvidence as LogEvidence
 from ._estimate import Path as Path
 from ._gradient import EvidenceGradient as EvidenceGradient

@@ -57,11 +57,8 @@ _LAPLACE = LaplaceEvidence()
 _LEAVE_ONE_OUT = gp.NaiveMeanField("log")
 _TOLERANCE = 1e-6  # of fits: at a large C, rounding errors of `K dual` exceed the default
 _SMALLEST_PROBABILITY = 1e-15
-_RANK, _MAX_RANK, _LOST = (
-    200,
-    800,
-    0.05,
-)  # of sampled kernel matrices: ranks, and the lost share of variance
+# of sampled kernel matrices: ranks, and the share of the prior's variance that may be lost
+_RANK, _MAX_RANK, _LOST = 200, 800, 0.05
 _EXACT_POSTERIOR = 1500  # examples up to which the posterior that predicts has the exact kernel
 _OFFSET = 0.5  # the variance of the offset where a search by sampling begins
 _DRAWS = 200  # of each chain
@@ -98,11 +95,12 @@ class Binary(NamedTuple):
     """A tuned machine, with the search that tuned it.
 
     `sigmoid` maps the `decision` of a point estimate to log odds. For a posterior, which has a `probability`,
-    it is None, or recalibrates the log odds. `score` compares machines for the same examples, in nats: the log loss of leave-one-out
-    predictions, or minus the log evidence. `evidence` is the log evidence (sampled, or Laplace's
-    approximation) and `relevance` has an entry for each input; either is None where it is not defined. They
-    are stored as numbers, so that displaying an estimator computes nothing. `rank` is that of the kernel
-    matrix, None if it is exact, and `lost_variance` the share of the prior's variance that it lacks.
+    it is None, or recalibrates the log odds. `score` compares machines for the same examples, in nats: the
+    log loss of leave-one-out predictions, or minus the log evidence. `evidence` is the log evidence (sampled,
+    or Laplace's approximation) and `relevance` has an entry for each input; either is None where it is not
+    defined. They are stored as numbers, so that displaying an estimator computes nothing. `rank` is that of
+    the kernel matrix, None if it is exact, and `lost_variance` the share of the prior's variance that it
+    lacks.
     """
 
     predictive: AbstractPointEstimate | AbstractPosterior
