@@ -113,6 +113,13 @@ class Binary(NamedTuple):
     rank: int | None = None
     lost_variance: float = 0.0
 
+    @property
+    def calibration(self) -> str:
+        """Where log odds come from."""
+        if isinstance(self.predictive, AbstractPointEstimate):
+            return "sigmoid"
+        return "posterior" if self.sigmoid is None else "recalibrated posterior"
+
     def log_odds(self, x: np.ndarray) -> np.ndarray:
         """`ln P(+1) / P(-1)` at points in the units of the machine."""
         if isinstance(self.predictive, AbstractPointEstimate):

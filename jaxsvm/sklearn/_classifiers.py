@@ -221,6 +221,16 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
         return _one_or_array([machine.lost_variance for machine in self._fitted_machines()])
 
     @property
+    def calibration_(self) -> Any:
+        """Where probabilities come from; a list for more than two classes.
+
+        - `"sigmoid"`: from the latent value, by a sigmoid that fits the leave-one-out values.
+        - `"posterior"`: from the posterior.
+        - `"recalibrated posterior"`: from its log odds, by a sigmoid that predicts left-out labels better.
+        """
+        return _one_or_all([machine.calibration for machine in self._fitted_machines()])
+
+    @property
     def history_(self) -> Any:
         """The steps of the search, as a `jaxsvm.History`; a list for more than two classes."""
         return _one_or_all([machine.search.history for machine in self._fitted_machines()])
@@ -297,21 +307,21 @@ class BayesianSVC(AbstractClassifier):
     Inputs are standardized. Amplitude, lengthscales, offset and C minimize a differentiable criterion
     (`jaxsvm.select`) within wide bounds (`_BOUNDS` in `jaxsvm/sklearn/_binary.py`), without
     cross-validation. Probabilities come from a sigmoid of the leave-one-out values, which the fit has in
-    closed form; with `method="evidence"` they come from posterior samples.
+    closed form; with `method="evidence"` they come from posterior samples (see `calibration_`).
 
     Parameters
     ----------
     method : str, default="span"
         What chooses the hyperparameters: "span", "laplace", "laplace2", "gacv", "radius", "response", "cv",
         "press" or "press-prior" (see `jaxsvm.selection.METHODS`), or "evidence", which ascends the exact
-        evidence by sampling and predicts with the sampled posterior.
+        evidence of a normalized hinge with a prior, by sampling, and predicts with the sampled posterior.
     {parameters}
 
     Attributes
     ----------
     classes_ : ndarray
         The labels, sorted.
-    model_, relevance_, evidence_, criterion_, history_, rank_, lost_variance_
+    model_, relevance_, evidence_, criterion_, history_, calibration_, rank_, lost_variance_
         See the properties below.
     machines_ : list
         The machines behind them, with their fits, searches and sigmoids.
@@ -349,7 +359,9 @@ class LSSVC(AbstractClassifier):
 
     Attributes
     ----------
-    classes_, model_, relevance_, criterion_, history_, rank_, lost_variance_, machines_, scaling_, n_iter_
+    classes_, model_, relevance_, criterion_, history_, calibration_, rank_, lost_variance_
+        As for `BayesianSVC`.
+    machines_, scaling_, n_iter_
         As for `BayesianSVC`.
     """
 
@@ -373,7 +385,9 @@ class MeanFieldGPC(AbstractClassifier):
 
     Attributes
     ----------
-    classes_, model_, relevance_, criterion_, history_, rank_, lost_variance_, machines_, scaling_, n_iter_
+    classes_, model_, relevance_, criterion_, history_, calibration_, rank_, lost_variance_
+        As for `BayesianSVC`.
+    machines_, scaling_, n_iter_
         As for `BayesianSVC`.
     """
 

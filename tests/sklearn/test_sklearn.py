@@ -72,6 +72,7 @@ def test_probabilities_agree_with_labels_and_odds(kind):
     np.testing.assert_allclose(np.log(p[:, 1] / p[:, 0]), odds, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(np.exp(found.predict_log_proba(X)), p, rtol=1e-12)
     assert found.n_iter_ >= 1 and np.isfinite(found.criterion_)
+    assert found.calibration_ == ("posterior" if kind is MeanFieldGPC else "sigmoid")
     assert found.history_.value.shape[1] >= found.n_iter_
     if kind is BayesianSVC:
         model = found.machines_[0].predictive
@@ -261,17 +262,6 @@ def test_regression_does_not_depend_on_units(regressor):
     np.testing.assert_allclose(
         (other.predict(X) - 1e6) * 1e3, regressor.predict(X), rtol=1e-4, atol=0.05
     )
-
-
-def test_the_evidence_by_sampling(tmp_path):
-    found = BayesianSVC("evidence", max_iter=2, random_state=0, **QUICK)
-    with pytest.warns(ConvergenceWarning, match="stopped at `max_iter=2` before it converged"):
-        found.fit(X, Y)
-    assert found.score(X, Y) > 0.8 and np.isfinite(found.evidence_)
-    p = found.predict_proba(X)
-    np.testing.assert_array_equal(found.predict(X), found.classes_[np.argmax(p, axis=1)])
-    save(tmp_path / "sampled", found)
-    np.testing.assert_array_equal(load(tmp_path / "sampled").predict_proba(X), p)
 
 
 def test_an_interrupted_fit_continues(tmp_path, monkeypatch):
