@@ -168,8 +168,9 @@ def summary(store: Store, done: list[Case]) -> None:
     for other in ("smc", "thermodynamic"):
         z, ratios = [], []
         for case in done:
-            pair = [store.records.get(f"{case}/{name}") for name in ("bridge", other)]
-            if None in pair or any(record["problems"] for record in pair):
+            keys = [f"{case}/{name}" for name in ("bridge", other)]
+            pair = [store.records[key] for key in keys if key in store.records]
+            if len(pair) < 2 or any(record["problems"] for record in pair):
                 continue
             errors = [record["standard_error"] for record in pair]
             z.append(

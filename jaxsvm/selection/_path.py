@@ -31,7 +31,7 @@ class Path(NamedTuple):
     def mean_and_error(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The change, and its standard error; NaN before the path has begun."""
         mean, error = mean_over_chains(self.change)
-        return tuple(jnp.where(self.has_begun, number, jnp.nan) for number in (mean, error))
+        return jnp.where(self.has_begun, mean, jnp.nan), jnp.where(self.has_begun, error, jnp.nan)
 
 
 def empty_path(model: KernelMachine, chains: int, dtype) -> Path:
@@ -86,6 +86,5 @@ def mean_near_lowest(models: KernelMachine, change: np.ndarray, tolerance: float
     near = np.isfinite(change)
     near &= change <= np.min(change[near], initial=np.inf) + tolerance
     steps = np.flatnonzero(near)
-    return jax.tree.map(lambda leaf: jnp.mean(jnp.asarray(leaf)[steps], axis=0), models), int(
-        steps[-1]
-    )
+    mean = jax.tree.map(lambda leaf: jnp.mean(jnp.asarray(leaf)[steps], axis=0), models)
+    return mean, int(steps[-1])
