@@ -5,6 +5,7 @@
     python examples/benchmarks/estimators.py --quick             # generated data, a minute; also with --parts
     python examples/benchmarks/estimators.py --parts regression classes    # the other parts
     python examples/benchmarks/estimators.py --show              # prints the saved tables
+    python examples/benchmarks/estimators.py --methods evidence CatBoost --first 5    # see below
 
 Classification: `BayesianSVC()`, `LSSVC()` and `MeanFieldGPC()`, called without arguments, against
 `GridSearchCV(make_pipeline(StandardScaler(), SVC()), ..., cv=5)` over 5 values of C (0.1 to 1000) and 9 of
@@ -12,6 +13,10 @@ gamma (2^-6 to 2^10, divided by the number of inputs). The probabilities of the 
 `CalibratedClassifierCV` with five folds around its best machine. Everything runs in one process with one
 thread for linear algebra. Seconds are those of `fit`; a fit to another partition beforehand excludes
 compilation.
+
+More methods: `BayesianSVC(...)` with the name of a criterion, such as `evidence`, and the defaults of
+`RandomForest`, `HistGradientBoosting`, `LightGBM` and `CatBoost` (the last two if they are installed). With
+`--first 5` the partitions begin at 5. The tables compare methods on the partitions that all of them have.
 
 Regression: `BayesianSVR()` against `GridSearchCV` over `SVR` (C, gamma and epsilon, 5 x 5 x 3) and against
 `GaussianProcessRegressor` with an ARD kernel and noise. They train on 1000 rows of each set (481 of Boston)
@@ -23,11 +28,13 @@ the benchmark data (see `docs/files.md`) and scikit-learn.
 """
 
 import argparse
+import functools
+import importlib
 import os
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -49,6 +56,7 @@ from sklearn.svm import SVC, SVR
 from store import Store
 
 import jaxsvm as jsvm
+from jaxsvm.selection import METHODS
 from jaxsvm.sklearn import LSSVC, BayesianSVC, BayesianSVR, MeanFieldGPC
 
 RESULTS = Path(__file__).parent / "results" / "estimators.json"
@@ -56,7 +64,20 @@ SETS = (
     "thyroid", "titanic", "heart", "breast_cancer", "banana", "twonorm", "ringnorm", "waveform",
     "diabetis", "flare_solar", "german", "splice", "image",
 )  # fmt: skip
-ESTIMATORS = {"BayesianSVC": BayesianSVC, "LSSVC": LSSVC, "MeanFieldGPC": MeanFieldGPC}
+ESTIMATORS: dict[str, Callable[[], Any]] = {
+    "BayesianSVC": BayesianSVC,
+    "LSSVC": LSSVC,
+    "MeanFieldGPC": MeanFieldGPC,
+}
+DEFAULTS = (*ESTIMATORS, "GridSearchCV")
+ESTIMATORS |= {name: functools.partial(BayesianSVC, name) for name in ("evidence", *METHODS)}
+PEERS = {  # names of classes, by module
+    "RandomForest": "sklearn.ensemble.RandomForestClassifier",
+    "HistGradientBoosting": "sklearn.ensemble.HistGradientBoostingClassifier",
+    "LightGBM": "lightgbm.LGBMClassifier",
+    "CatBoost": "catboost.CatBoostClassifier",
+}
+QUIET = {"LightGBM": {"verbose": -1}, "CatBoost": {"verbose": False, "allow_writing_files": False}}
 PEER = "GridSearchCV"
 PARTS = ("classification", "regression", "classes")
 REGRESSIONS = {"boston": 481, "abalone": 1000, "cpu_act": 1000}  # rows to train on
@@ -80,10 +101,10 @@ def run(method: str, data: Sequence[Any], other: Sequence[Any] | None) -> dict[s
         p = calibrated.predict_proba(x_test)
         both = time.perf_counter() - begin
     else:
-        estimator = ESTIMATORS[method]()
+        estimator = peer(method) if method in PEERS else ESTIMATORS[method]()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            if other is not None:  # compile first
+            if other is not None and method not in PEERS:  # compile first
                 estimator.fit(*(np.asarray(part) for part in other[:2]))
             begin = time.perf_counter()
             estimator.fit(x, y)
@@ -95,6 +116,14 @@ def run(method: str, data: Sequence[Any], other: Sequence[Any] | None) -> dict[s
         "seconds": round(seconds, 3),
         "seconds_with_probabilities": round(both, 3),
     }
+
+
+def peer(method: str) -> Any:
+    """A peer with its defaults and one thread."""
+    module, name = PEERS[method].rsplit(".", 1)
+    found = getattr(importlib.import_module(module), name)(random_state=0, **QUIET.get(method, {}))
+    threads = "thread_count" if method == "CatBoost" else "n_jobs"
+    return found if method == "HistGradientBoosting" else found.set_params(**{threads: 1})
 
 
 def load(name: str, partition: int) -> Sequence[Any]:
@@ -186,19 +215,22 @@ def show_others(records: dict[str, Any]) -> None:
             print(f"| {name} | {method} | {len(rows)} | " + " | ".join(cells) + " |")
 
 
-def show(records: dict[str, Any]) -> None:
-    records = {k: v for k, v in records.items() if k.count("/") == 2}
-    if not records:
+def show(records: dict[str, Any], methods: Sequence[str], partitions: Sequence[int]) -> None:
+    """Tables of the methods, over the partitions that all of them have."""
+    methods = [m for m in methods if any(key.split("/")[1:2] == [m] for key in records)]
+    if not methods:
         return
-    methods = [m for m in (*ESTIMATORS, PEER) if any(f"/{m}/" in key for key in records)]
     print("Means over partitions: error in %, log loss in nats, seconds of `fit`\n")
     print("| set | partitions | " + " | ".join(f"{m} | log loss | s" for m in methods) + " |")
     print("|---|---|" + "---|---|---|" * len(methods))
     means: dict[str, dict[str, list[float]]] = {}
-    for name in dict.fromkeys(key.split("/")[0] for key in records):
-        rows = {m: [v for k, v in records.items() if k.startswith(f"{name}/{m}/")] for m in methods}
-        if not all(rows.values()):
+    for name in dict.fromkeys(key.split("/")[0] for key in records if key.count("/") == 2):
+        common = [
+            one for one in partitions if all(f"{name}/{m}/{one:02d}" in records for m in methods)
+        ]
+        if not common:
             continue
+        rows = {m: [records[f"{name}/{m}/{one:02d}"] for one in common] for m in methods}
         means[name] = {
             m: [float(np.mean([row[what] for row in rows[m]])) for what in rows[m][0]]
             for m in methods
@@ -206,22 +238,21 @@ def show(records: dict[str, Any]) -> None:
         cells = [
             f"{e:.2f} | {loss:.4f} | {s:.2f}" for e, loss, s, _ in (means[name][m] for m in methods)
         ]
-        count = min(len(of_method) for of_method in rows.values())
-        print(f"| {name} | {count} | " + " | ".join(cells) + " |")
+        print(f"| {name} | {len(common)} | " + " | ".join(cells) + " |")
     if not means or PEER not in methods:
         return
     table = np.array([[means[name][m] for m in methods] for name in means]).round(6)
-    peer = table[:, methods.index(PEER)]
+    grid = table[:, methods.index(PEER)]
     print("\n| method | mean error | mean log loss | sets of lower error | sets of lower log loss |"
           " time over the peer's (geometric mean) | largest |")  # fmt: skip
     print("|---|---|---|---|---|---|---|")
     for column, method in enumerate(methods):
         ours = table[:, column]
-        ratios = ours[:, 2] / peer[:, 2]
+        ratios = ours[:, 2] / grid[:, 2]
         print(
             f"| {method} | {ours[:, 0].mean():.2f} | {ours[:, 1].mean():.4f} | "
-            f"{np.sum(ours[:, 0] < peer[:, 0])} of {len(ours)} | "
-            f"{np.sum(ours[:, 1] < peer[:, 1])} of {len(ours)} | "
+            f"{np.sum(ours[:, 0] < grid[:, 0])} of {len(ours)} | "
+            f"{np.sum(ours[:, 1] < grid[:, 1])} of {len(ours)} | "
             f"{np.exp(np.log(ratios).mean()):.2f} | {ratios.max():.2f} |"
         )
 
@@ -229,8 +260,11 @@ def show(records: dict[str, Any]) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS)
-    parser.add_argument("--methods", nargs="+", default=(*ESTIMATORS, PEER))
-    parser.add_argument("--partitions", type=int, default=5)
+    parser.add_argument(
+        "--methods", nargs="+", default=DEFAULTS, choices=[*ESTIMATORS, *PEERS, PEER]
+    )
+    parser.add_argument("--partitions", type=int, default=5, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first partition")
     parser.add_argument("--parts", nargs="+", default=["classification"], choices=PARTS)
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("--quick", action="store_true", help="generated data, nothing saved")
@@ -241,6 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.quick:
         options.sets, options.partitions, options.methods = ["generated"], 1, ["LSSVC", PEER]
         options.output = None if options.output == RESULTS else options.output
+    chosen = range(options.first, options.first + options.partitions)
     store = Store(options.output, "examples/benchmarks/estimators.py")
     parts = () if options.show else options.parts
     if "regression" in parts:
@@ -257,13 +292,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print(key, store.compute(key, lambda: run_classes(method, name)), flush=True)
     for name in options.sets if "classification" in parts else []:
         for method in options.methods:
-            for partition in range(options.partitions):
+            for partition in chosen:
                 # the first partition of a set compiles, so another one is fitted before it
-                other = load(name, options.partitions) if partition == 0 else None
+                other = load(name, chosen.stop) if partition == chosen.start else None
                 key = f"{name}/{method}/{partition:02d}"
                 record = store.compute(key, lambda: run(method, load(name, partition), other))
                 print(f"{key:32s} {record}", flush=True)
-    show(store.records)
+    show(store.records, options.methods, chosen)
     show_others(store.records)
 
 
