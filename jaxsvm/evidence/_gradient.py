@@ -18,14 +18,10 @@ from ..sampling import (
     Diagnostics,
     Method,
     Setup,
+    begin_chains,
     diagnose,
-    draw,
-    draw_by_batches,
-    find_center,
+    run_chains,
     set_up,
-    start_chains,
-    traces_by_batches,
-    warm_up,
     warn_of_problems,
 )
 from ._by_rows import Route, gradients_of_chains
@@ -148,18 +144,12 @@ def _sampled_gradient(
 ):
     """The gradient by each chain, the chains, their traces, the lost variance, and the noise of batches."""
     whitening, target = setup.whiten()
-    warm_key, draw_key = jax.random.split(key)
-    if isinstance(method, SGLD):
-        start = find_center(target, warm_key)
-        drawn = draw_by_batches(target, method, start, draw_key, chains, warmup, draws)
-        by_chain = gradients_of_chains(setup, whitening.factor, drawn.b, route, shards)
-        traces = traces_by_batches(drawn, by_chain.loss, method.steps, warm_key)
-        return by_chain.gradient, drawn.chains, traces, whitening.error, drawn.batch_noise
-    state = start_chains(target, method, chains)
-    state = warm_up(target, method, state, warm_key, warmup)
-    state, _, traces, kept = draw(target, method, state, draw_key, draws, keep=draws)
-    by_chain = gradients_of_chains(setup, whitening.factor, kept, route, shards)
-    return by_chain.gradient, state, traces, whitening.error, None
+    *run_keys, mode_key = jax.random.split(key, 3)
+    start = begin_chains(target, method, chains, mode_key)
+    drawn = run_chains(target, method, start, run_keys, warmup, draws)
+    by_chain = gradients_of_chains(setup, whitening.factor, drawn.b, route, shards)
+    traces = drawn.complete_traces(by_chain.loss)
+    return by_chain.gradient, drawn.chains, traces, whitening.error, drawn.batch_noise
 
 
 @jit

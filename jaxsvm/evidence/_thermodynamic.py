@@ -13,7 +13,6 @@ from ..approximations import check_lost_variance
 from ..runtime import Progress, filter_jit
 from ..sampling import (
     HMC,
-    NUTS,
     Chains,
     Method,
     Setup,
@@ -22,6 +21,7 @@ from ..sampling import (
     first_log_step,
     mean_curvature,
     moments,
+    require_method,
     split_rhat,
     total_loss,
     warm_up,
@@ -80,10 +80,7 @@ class Thermodynamic:
                 "with itself at every second temperature, to estimate its error"
             )
         check_number("power", self.power, least=2)
-        if not isinstance(self.sampler, HMC | NUTS):
-            raise TypeError(
-                f"`sampler` must be `sampling.HMC(...)` or `sampling.NUTS(...)`, not {self.sampler!r}"
-            )
+        require_method("sampler", self.sampler)
 
     @property
     def ladder(self) -> np.ndarray:

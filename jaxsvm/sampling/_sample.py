@@ -23,7 +23,7 @@ from ..validation import as_points, check_count
 from ._batches import check_batches
 from ._chains import Chains, Traces, draw, kept_numbers, start_chains, warm_up
 from ._diagnostics import Diagnostics, diagnose, warn_of_problems
-from ._samplers import HMC, NUTS, SGLD, Method
+from ._samplers import HMC, SGLD, Method, require_method
 from ._target import Target
 
 _PIECES, _SHORTEST_PIECE = 20, 50  # of a long run; the progress bar advances after each piece
@@ -296,9 +296,7 @@ def check_sampler(
             "the posterior is not defined for a free, unpenalized offset: use `offset=False` and add a "
             "`Constant` kernel, whose variance is that of the offset"
         )
-    if not isinstance(method, HMC | NUTS) and not (by_batches and isinstance(method, SGLD)):
-        known = "`sampling.HMC(...)`" + (", `sampling.SGLD(...)`" if by_batches else "")
-        raise TypeError(f"`method` must be {known} or `sampling.NUTS(...)`, not {method!r}")
+    require_method("method", method, by_batches)
     for name, count in counts.items():
         check_count(name, count, 0 if name == "warmup" else 1)
 
