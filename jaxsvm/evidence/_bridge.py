@@ -88,7 +88,13 @@ class _Ratios(NamedTuple):
 def bridge(setup: Setup, method: Bridge, key) -> LogEvidence:
     """The log evidence by bridge sampling; problems are recorded without a warning."""
     ratios, loss, traces, step_size, whitening_error, batch_noise = _sampled(setup, method, key)
-    chains = diagnose(traces, step_size, whitening_error, batch_noise=batch_noise)
+    chains = diagnose(
+        traces,
+        step_size,
+        whitening_error,
+        setup.representation.tolerance,
+        batch_noise=batch_noise,
+    )
     draws, points = (np.asarray(part, np.float64).T for part in ratios)
     pairs = [_partition(*pair) for pair in zip(draws, points, strict=True)]
     values = np.array([value for value, _ in pairs])

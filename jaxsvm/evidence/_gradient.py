@@ -79,8 +79,8 @@ def evidence_gradient(
       evidence.
 
     **Returns:** an `EvidenceGradient`. If anything is wrong, a `SamplingWarning` says so: a low rank that
-    loses more than 1 % of the prior's variance, chains that do not mix, or a loss with a wall, such as
-    `losses.Trigonometric`, for which standard errors are unreliable.
+    loses more than 1 % of the prior's variance, or than the tolerance of `jaxsvm.Nystrom`, chains that do not
+    mix, or a loss with a wall, such as `losses.Trigonometric`, for which standard errors are unreliable.
 
     **Example:**
 
@@ -96,9 +96,16 @@ def evidence_gradient(
     require_local_rows(route, setup.x)
     check_gradient(setup.model, chains)
     gradients, state, traces, error, batch_noise = _sampled_gradient(
-        setup, method, chains, warmup, draws, route, count_row_shards(setup.x), run_key
+        setup, method, chains, warmup, draws, route, run_key
     )
-    diagnostics = diagnose(traces, jnp.exp(state.log_step), error, model.loss.has_wall, batch_noise)
+    diagnostics = diagnose(
+        traces,
+        jnp.exp(state.log_step),
+        error,
+        setup.representation.tolerance,
+        model.loss.has_wall,
+        batch_noise,
+    )
     warn_of_problems(diagnostics, "the gradient of the evidence should not be trusted as it is")
     mean, deviation = mean_and_error(gradients)
     return EvidenceGradient(
@@ -139,7 +146,6 @@ def _sampled_gradient(
     warmup: int,
     draws: int,
     route: Route,
-    shards: int,
     key: PRNGKeyArray,
 ):
     """The gradient by each chain, the chains, their traces, the lost variance, and the noise of batches."""
@@ -147,7 +153,7 @@ def _sampled_gradient(
     *run_keys, mode_key = jax.random.split(key, 3)
     start = begin_chains(target, method, chains, mode_key)
     drawn = run_chains(target, method, start, run_keys, warmup, draws)
-    by_chain = gradients_of_chains(setup, whitening.factor, drawn.b, route, shards)
+    by_chain = gradients_of_chains(setup, whitening.factor, drawn.b, route)
     traces = drawn.complete_traces(by_chain.loss)
     return by_chain.gradient, drawn.chains, traces, whitening.error, drawn.batch_noise
 

@@ -13,11 +13,11 @@ from jaxtyping import Array, Float
 from .._machine import KernelMachine
 from ..approximations import (
     AbstractApproximation,
-    AbstractSubspace,
     Nystrom,
+    Representation,
     check_lost_variance,
+    represent_in_white,
     require_approximation,
-    tolerated,
 )
 from ..criteria import AbstractObjective, Data, Observation, Traits
 from ..hyperparameters import unfreeze
@@ -86,8 +86,6 @@ class Sampled(AbstractObjective):
     - `averaged`: a search ends at the mean, in unconstrained coordinates, of all models on its path whose
       log evidence is within this number of nats of the largest; zero stands for the last model.
 
-    `subspace` and `shards` are not for users: a search sets them when it begins.
-
     **Example:**
 
     >>> best = jsvm.select(
@@ -105,8 +103,6 @@ class Sampled(AbstractObjective):
     draws: int = eqx.field(static=True, default=80, kw_only=True)
     first_warmup: int = eqx.field(static=True, default=200, kw_only=True)
     averaged: float = eqx.field(static=True, default=0.5, kw_only=True)
-    subspace: AbstractSubspace | None = eqx.field(default=None, kw_only=True)
-    shards: int = eqx.field(static=True, default=1, kw_only=True)
 
     def __check_init__(self) -> None:
         if self.approximation is not None:
@@ -148,10 +144,8 @@ class Sampled(AbstractObjective):
             is_small = examples < _MANY_EXAMPLES and shards == 1
             route = "kernel" if is_small else "fisher"
         require_local_rows(route, data.x)
-        subspace = approximation.subspace(model, data.x, key)
-        return dataclasses.replace(
-            self, approximation=approximation, route=route, subspace=subspace, shards=shards
-        )
+        representation = represent_in_white(approximation, model, data.x, key)
+        return dataclasses.replace(self, approximation=representation, route=route)
 
     def init(self, model: KernelMachine, data: Data, key: Any) -> Any:
         whitening, target = self._setup(model, data).whiten()
@@ -164,7 +158,7 @@ class Sampled(AbstractObjective):
         whitening, target = setup.whiten()
         start, keys = _with_kernel(memory, whitening.factor), [*jax.random.split(key)]
         drawn = run_chains(target, self.method, start, keys, self.warmup, self.draws, _AGE)
-        found = gradients_of_chains(setup, whitening.factor, drawn.b, self.route, self.shards)
+        found = gradients_of_chains(setup, whitening.factor, drawn.b, self.route)
         # with respect to the hyperparameters that are searched, without the frozen ones
         _, pull_back = jax.vjp(data.complete, model)
         by_chain = jax.vmap(lambda g: jax.tree.map(jnp.negative, pull_back(g)[0]))(found.gradient)
@@ -225,14 +219,14 @@ class Sampled(AbstractObjective):
                 f"{self.draws} draws of each chain in a step are too few to judge it: raise `draws` to at "
                 f"least {limits.fewest_draws}"
             )
-        assert self.approximation is not None
+        assert isinstance(self.approximation, Representation)
         lost = float(steps["whitening_error"][end])
-        problems += check_lost_variance(lost, tolerated(self.approximation))
+        problems += check_lost_variance(lost, self.approximation.tolerance)
         return tuple(problems + check_wall(model.loss.has_wall))
 
     def _setup(self, model: KernelMachine, data: Data) -> Setup:
-        assert self.subspace is not None
-        return Setup(data.complete(model), data.x, data.y, data.weights, self.subspace)
+        assert isinstance(self.approximation, Representation)  # after `prepare`
+        return Setup(data.complete(model), data.x, data.y, data.weights, self.approximation)
 
 
 def _without_kernel(chains: Chains, factor: Float[Array, "n p"]) -> CarriedChains:

@@ -245,11 +245,13 @@ def _summarize(
         estimates=values,
         path=path,
         diagnostics=diagnostics,
-        problems=_problems(method, diagnostics, error),
+        problems=_problems(method, diagnostics, error, setup.representation.tolerance),
     )
 
 
-def _problems(method: Thermodynamic, d: ThermodynamicDiagnostics, error: float) -> list[str]:
+def _problems(
+    method: Thermodynamic, d: ThermodynamicDiagnostics, error: float, tolerance: float
+) -> list[str]:
     problems = []
     ladder = method.ladder[1:]
     divergent, trajectories = int(d.divergences.sum()), method.draws * method.chains
@@ -281,4 +283,4 @@ def _problems(method: Thermodynamic, d: ThermodynamicDiagnostics, error: float) 
             f"the error of the integration rule, about {float(d.discretization_error):.2g} nats, is larger "
             f"than the standard error of {error:.2g}: raise `temperatures`"
         )
-    return problems + check_lost_variance(float(d.whitening_error))
+    return problems + check_lost_variance(float(d.whitening_error), tolerance)
