@@ -36,6 +36,7 @@ from measure import growth, printed_to, timed
 
 import jaxsvm as jsvm
 from jaxsvm import kernels, losses
+from jaxsvm.approximations import represent_in_white
 
 # the program behind `evidence_gradient`, to read its memory
 from jaxsvm.evidence._gradient import _sampled_gradient  # pyright: ignore[reportPrivateUsage]
@@ -79,8 +80,10 @@ def setup_of(name: str, examples: int, rank: int) -> Setup:
     x, y = getattr(jsvm.datasets, name)(examples, key=jax.random.key(0))
     # settings for which the paper's step size suits the paper's loop
     model = machine(x.shape[1], variance=4.0, C=1.0)
-    subspace = jsvm.Nystrom(rank, min(LANDMARKS, examples)).subspace(model, x, jax.random.key(1))
-    return Setup(model, x, y, jnp.ones(examples), subspace)
+    low = jsvm.Nystrom(rank, min(LANDMARKS, examples))
+    return Setup(
+        model, x, y, jnp.ones(examples), represent_in_white(low, model, x, jax.random.key(1))
+    )
 
 
 class Speed(NamedTuple):
@@ -301,7 +304,7 @@ def peak_part(
 def gradient_cost(examples: int, route: str, draws: int, repeats: int) -> tuple[float, float]:
     """Seconds of one gradient, and the peak memory of its compiled program in bytes."""
     setup = setup_of("twonorm", examples, 20)
-    arguments = (setup, METHOD, CHAINS, 30, draws, route, 1, jax.random.key(2))
+    arguments = (setup, METHOD, CHAINS, 30, draws, route, jax.random.key(2))
     program: Any = eqx.filter_jit(_sampled_gradient)
     compiled = program.lower(*arguments).compile()
     memory = compiled.compiled.memory_analysis()

@@ -14,13 +14,14 @@ from ._landmarks import landmarks_to_tolerance as landmarks_to_tolerance
 from ._nystrom import ApproximationWarning as ApproximationWarning
 from ._nystrom import Nystrom as Nystrom
 from ._representation import EXACT as EXACT
+from ._representation import LOST_VARIANCE as LOST_VARIANCE
 from ._representation import Corrected as Corrected
 from ._representation import Expansion as Expansion
 from ._representation import Representation as Representation
 from ._representation import Represented as Represented
 from ._representation import check_lost_variance as check_lost_variance
 from ._representation import represent as represent
-from ._representation import tolerated as tolerated
+from ._representation import represent_in_white as represent_in_white
 from ._whitening import AbstractSubspace as AbstractSubspace
 from ._whitening import LandmarkSubspace as LandmarkSubspace
 from ._whitening import Whitening as Whitening

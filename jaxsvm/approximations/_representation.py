@@ -133,19 +133,33 @@ def represent(
     low = approximation
     if isinstance(approximation, Corrected):
         low = approximation.approximation
-    kept, tolerance = low.subspace(model, x, key), tolerated(low)
+    kept, tolerance = low.subspace(model, x, key), _tolerated(low)
     return Representation(kept, low is not approximation, tolerance, count_row_shards(x))
 
 
-def tolerated(approximation: AbstractApproximation) -> float:
-    """The share of the prior's variance that an approximation may lose without a report.
+def represent_in_white(
+    approximation: AbstractApproximation,
+    model: KernelMachine,
+    x: Float[Array, "n d"],
+    key: Any = None,
+) -> Representation:
+    """As `represent`, for sampling: `kept` is always there, of the exact matrix all white coordinates.
 
-    **Arguments:** `approximation`.
+    **Arguments:** as for `represent`.
 
-    **Returns:** a number, larger than 1 % only if the user wants it so.
+    **Returns:** a `Representation`.
     """
+    require_approximation(approximation)
+    kept = approximation.subspace(model, x, key)
+    return Representation(kept, tolerance=_tolerated(approximation), shards=count_row_shards(x))
+
+
+def _tolerated(approximation: AbstractApproximation) -> float:
+    """The share of the prior's variance that may be lost without a report; the user may raise it."""
     if isinstance(approximation, Nystrom):
         return max(LOST_VARIANCE, approximation.tolerance)
+    if isinstance(approximation, Representation):
+        return approximation.tolerance
     return LOST_VARIANCE
 
 

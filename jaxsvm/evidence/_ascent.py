@@ -32,8 +32,8 @@ def evidence_ascent(
     smallest validation error or, without validation data, the largest log evidence by
     `jaxsvm.log_evidence`. If anything is wrong, a `SamplingWarning` and `problems` say so: chains that went
     badly or hardly moved, fewer than 8 draws, a low rank that loses more than 1 % of the prior's variance
-    at the end, or a loss with a wall, such as `losses.Trigonometric`, for which standard errors are
-    unreliable.
+    at the end, or than the tolerance of `jaxsvm.Nystrom`, or a loss with a wall, such as
+    `losses.Trigonometric`, for which standard errors are unreliable.
 
     **Example:**
 

@@ -13,21 +13,17 @@ from ..linalg import solve_triangular
 from ..runtime import filter_jit
 from ..sampling import (
     HMC,
-    NUTS,
     SGLD,
     Diagnostics,
     Method,
     Setup,
     Target,
+    begin_chains,
     diagnose,
-    draw,
-    draw_by_batches,
-    find_center,
     linearize_by_draws,
-    start_chains,
+    require_method,
+    run_chains,
     total_loss,
-    traces_by_batches,
-    warm_up,
 )
 from ._estimate import LogEvidence, Path, as_log_evidence, check_counts
 
@@ -67,11 +63,7 @@ class Bridge:
         check_counts(self, chains=4, warmup=0, draws=8)
         if self.chains % 2:
             raise ValueError(f"`chains` must be even, but is {self.chains}: halves are compared")
-        if not isinstance(self.sampler, HMC | NUTS | SGLD):
-            raise TypeError(
-                "`sampler` must be `sampling.HMC(...)`, `sampling.NUTS(...)` or `sampling.SGLD(...)`, "
-                f"not {self.sampler!r}"
-            )
+        require_method("sampler", self.sampler, by_batches=True)
 
 
 class BridgeDiagnostics(eqx.Module):
@@ -96,7 +88,13 @@ class _Ratios(NamedTuple):
 def bridge(setup: Setup, method: Bridge, key) -> LogEvidence:
     """The log evidence by bridge sampling; problems are recorded without a warning."""
     ratios, loss, traces, step_size, whitening_error, batch_noise = _sampled(setup, method, key)
-    chains = diagnose(traces, step_size, whitening_error, batch_noise=batch_noise)
+    chains = diagnose(
+        traces,
+        step_size,
+        whitening_error,
+        setup.representation.tolerance,
+        batch_noise=batch_noise,
+    )
     draws, points = (np.asarray(part, np.float64).T for part in ratios)
     pairs = [_partition(*pair) for pair in zip(draws, points, strict=True)]
     values = np.array([value for value, _ in pairs])
@@ -126,24 +124,12 @@ def bridge(setup: Setup, method: Bridge, key) -> LogEvidence:
 def _sampled(setup: Setup, method: Bridge, key):
     """The log ratios of each chain, the losses, the traces, and what else the diagnostics need."""
     whitening, target = setup.whiten()
-    start_key, draw_key, point_key = jax.random.split(key, 3)
+    *run_keys, point_key, mode_key = jax.random.split(key, 4)
     sampler, count = method.sampler, method.chains
-    if isinstance(sampler, SGLD):
-        start = find_center(target, start_key)
-        drawn = draw_by_batches(
-            target, sampler, start, draw_key, count, method.warmup, method.draws
-        )
-        b, state, batch_noise = drawn.b, drawn.chains, drawn.batch_noise
-        loss = _losses(target, b)
-        traces = traces_by_batches(drawn, loss, sampler.steps, start_key)
-    else:
-        state = warm_up(
-            target, sampler, start_chains(target, sampler, count), start_key, method.warmup
-        )
-        state, _, traces, b = draw(
-            target, sampler, state, draw_key, method.draws, keep=method.draws
-        )
-        loss, batch_noise = traces.loss, None
+    start = begin_chains(target, sampler, count, mode_key)
+    drawn = run_chains(target, sampler, start, run_keys, method.warmup, method.draws)
+    b, traces = drawn.b, drawn.complete_traces(_losses(target, drawn.b))
+    loss = traces.loss
     halves = [slice(0, count // 2), slice(count // 2, count)]
     keys = jax.random.split(point_key)
     parts = [
@@ -153,7 +139,8 @@ def _sampled(setup: Setup, method: Bridge, key):
     ratios = _Ratios(*(jnp.concatenate(columns, axis=1) for columns in zip(*parts, strict=True)))
     # the second half of the chains came first
     loss = jnp.concatenate([loss[:, halves[1]], loss[:, halves[0]]], axis=1)
-    return ratios, loss, traces, jnp.exp(state.log_step), whitening.error, batch_noise
+    step_size = jnp.exp(drawn.chains.log_step)
+    return ratios, loss, traces, step_size, whitening.error, drawn.batch_noise
 
 
 def _ratios(target: Target, fitted, b, loss, key) -> _Ratios:

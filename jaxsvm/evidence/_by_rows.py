@@ -43,7 +43,6 @@ def gradients_of_chains(
     factor: Float[Array, "n p"],
     draws: Float[Array, "draws chains p"],
     route: Route,
-    shards: int,
 ) -> ByChain:
     """The gradient of the log evidence from the draws of each chain.
 
@@ -51,7 +50,7 @@ def gradients_of_chains(
     number for each chain, example and white coordinate.
 
     **Arguments:** `setup`, model and data; `factor`, V; `draws`, in white coordinates; `route`, as for
-    `evidence_gradient`; `shards`, the number of devices among which the rows are divided.
+    `evidence_gradient`.
 
     **Returns:** a `ByChain`.
     """
@@ -59,7 +58,7 @@ def gradients_of_chains(
     if route == "kernel":
         kernel, by_loss, losses = _by_kernel(setup, factor, by_chain)
     else:
-        kernel, by_loss, losses = _by_fisher(setup, by_chain, shards)
+        kernel, by_loss, losses = _by_fisher(setup, by_chain)
     normalizer = jax.grad(lambda loss: jnp.sum(setup.weights) * loss.log_normalizer())(
         setup.model.loss
     )
@@ -103,9 +102,9 @@ def _pseudo_inverse(matrix):
     return (vectors * jnp.where(null, 0.0, 1 / jnp.where(null, 1.0, values))[None, :]) @ vectors.T
 
 
-def _by_fisher(setup: Setup, draws, shards: int):
+def _by_fisher(setup: Setup, draws):
     """`-sum_ik dV_ik <u_i b_k>`."""
-    subspace, kernel = setup.subspace, setup.model.kernel
+    subspace, kernel, shards = setup.subspace, setup.model.kernel, setup.representation.shards
     shared, pull_shared = jax.vjp(lambda kernel: subspace.shared(kernel, setup.x), kernel)
     own = -(-setup.x.shape[0] // shards)
     count = min(max(_MAX_LATENT // max(draws.shape[1:]), 1), own)

@@ -18,14 +18,10 @@ from ..sampling import (
     Diagnostics,
     Method,
     Setup,
+    begin_chains,
     diagnose,
-    draw,
-    draw_by_batches,
-    find_center,
+    run_chains,
     set_up,
-    start_chains,
-    traces_by_batches,
-    warm_up,
     warn_of_problems,
 )
 from ._by_rows import Route, gradients_of_chains
@@ -83,8 +79,8 @@ def evidence_gradient(
       evidence.
 
     **Returns:** an `EvidenceGradient`. If anything is wrong, a `SamplingWarning` says so: a low rank that
-    loses more than 1 % of the prior's variance, chains that do not mix, or a loss with a wall, such as
-    `losses.Trigonometric`, for which standard errors are unreliable.
+    loses more than 1 % of the prior's variance, or than the tolerance of `jaxsvm.Nystrom`, chains that do not
+    mix, or a loss with a wall, such as `losses.Trigonometric`, for which standard errors are unreliable.
 
     **Example:**
 
@@ -100,9 +96,16 @@ def evidence_gradient(
     require_local_rows(route, setup.x)
     check_gradient(setup.model, chains)
     gradients, state, traces, error, batch_noise = _sampled_gradient(
-        setup, method, chains, warmup, draws, route, count_row_shards(setup.x), run_key
+        setup, method, chains, warmup, draws, route, run_key
     )
-    diagnostics = diagnose(traces, jnp.exp(state.log_step), error, model.loss.has_wall, batch_noise)
+    diagnostics = diagnose(
+        traces,
+        jnp.exp(state.log_step),
+        error,
+        setup.representation.tolerance,
+        model.loss.has_wall,
+        batch_noise,
+    )
     warn_of_problems(diagnostics, "the gradient of the evidence should not be trusted as it is")
     mean, deviation = mean_and_error(gradients)
     return EvidenceGradient(
@@ -143,23 +146,16 @@ def _sampled_gradient(
     warmup: int,
     draws: int,
     route: Route,
-    shards: int,
     key: PRNGKeyArray,
 ):
     """The gradient by each chain, the chains, their traces, the lost variance, and the noise of batches."""
     whitening, target = setup.whiten()
-    warm_key, draw_key = jax.random.split(key)
-    if isinstance(method, SGLD):
-        start = find_center(target, warm_key)
-        drawn = draw_by_batches(target, method, start, draw_key, chains, warmup, draws)
-        by_chain = gradients_of_chains(setup, whitening.factor, drawn.b, route, shards)
-        traces = traces_by_batches(drawn, by_chain.loss, method.steps, warm_key)
-        return by_chain.gradient, drawn.chains, traces, whitening.error, drawn.batch_noise
-    state = start_chains(target, method, chains)
-    state = warm_up(target, method, state, warm_key, warmup)
-    state, _, traces, kept = draw(target, method, state, draw_key, draws, keep=draws)
-    by_chain = gradients_of_chains(setup, whitening.factor, kept, route, shards)
-    return by_chain.gradient, state, traces, whitening.error, None
+    *run_keys, mode_key = jax.random.split(key, 3)
+    start = begin_chains(target, method, chains, mode_key)
+    drawn = run_chains(target, method, start, run_keys, warmup, draws)
+    by_chain = gradients_of_chains(setup, whitening.factor, drawn.b, route)
+    traces = drawn.complete_traces(by_chain.loss)
+    return by_chain.gradient, drawn.chains, traces, whitening.error, drawn.batch_noise
 
 
 @jit

@@ -46,7 +46,7 @@ def log_evidence(
       posterior is nearly Gaussian.
 
     **Returns:** a `LogEvidence`. If anything is wrong, a `SamplingWarning` and `problems` say so: for example
-    a low rank that loses more than 1 % of the prior's variance.
+    a low rank that loses more than 1 % of the prior's variance, or than the tolerance of `jaxsvm.Nystrom`.
 
     **Example:**
 

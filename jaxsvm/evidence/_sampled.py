@@ -13,11 +13,11 @@ from jaxtyping import Array, Float
 from .._machine import KernelMachine
 from ..approximations import (
     AbstractApproximation,
-    AbstractSubspace,
     Nystrom,
+    Representation,
     check_lost_variance,
+    represent_in_white,
     require_approximation,
-    tolerated,
 )
 from ..criteria import AbstractObjective, Data, Observation, Traits
 from ..hyperparameters import unfreeze
@@ -32,17 +32,13 @@ from ..sampling import (
     SamplingWarning,
     Setup,
     Thresholds,
+    begin_chains,
     check_batch_noise,
     check_batches,
     check_sampler,
     check_wall,
-    draw,
-    draw_by_batches,
-    find_center,
     largest_rhat,
-    start_chains,
-    traces_by_batches,
-    warm_up,
+    run_chains,
 )
 from ..validation import check_number
 from ._bridge import Bridge, bridge
@@ -90,8 +86,6 @@ class Sampled(AbstractObjective):
     - `averaged`: a search ends at the mean, in unconstrained coordinates, of all models on its path whose
       log evidence is within this number of nats of the largest; zero stands for the last model.
 
-    `subspace` and `shards` are not for users: a search sets them when it begins.
-
     **Example:**
 
     >>> best = jsvm.select(
@@ -109,8 +103,6 @@ class Sampled(AbstractObjective):
     draws: int = eqx.field(static=True, default=80, kw_only=True)
     first_warmup: int = eqx.field(static=True, default=200, kw_only=True)
     averaged: float = eqx.field(static=True, default=0.5, kw_only=True)
-    subspace: AbstractSubspace | None = eqx.field(default=None, kw_only=True)
-    shards: int = eqx.field(static=True, default=1, kw_only=True)
 
     def __check_init__(self) -> None:
         if self.approximation is not None:
@@ -152,74 +144,49 @@ class Sampled(AbstractObjective):
             is_small = examples < _MANY_EXAMPLES and shards == 1
             route = "kernel" if is_small else "fisher"
         require_local_rows(route, data.x)
-        subspace = approximation.subspace(model, data.x, key)
-        return dataclasses.replace(
-            self, approximation=approximation, route=route, subspace=subspace, shards=shards
-        )
+        representation = represent_in_white(approximation, model, data.x, key)
+        return dataclasses.replace(self, approximation=representation, route=route)
 
     def init(self, model: KernelMachine, data: Data, key: Any) -> Any:
         whitening, target = self._setup(model, data).whiten()
-        if isinstance(self.method, SGLD):
-            center = find_center(target, key)
-            start = Chains(center[None], jnp.zeros_like(target.y), jnp.zeros((), center.dtype))
-            return _without_kernel(start, whitening.factor)
-        chains = start_chains(target, self.method, self.chains)
-        chains = warm_up(target, self.method, chains, key, self.first_warmup)
+        chains = begin_chains(target, self.method, self.chains, key, self.first_warmup)
         return _without_kernel(chains, whitening.factor)
 
     def observe(self, model: KernelMachine, data: Data, memory: Any, key: Any) -> Observation:
-        by_chain, chains, traces, whitening, noise = self._run(model, data, memory, key)
+        assert self.route is not None
+        setup = self._setup(model, data)
+        whitening, target = setup.whiten()
+        start, keys = _with_kernel(memory, whitening.factor), [*jax.random.split(key)]
+        drawn = run_chains(target, self.method, start, keys, self.warmup, self.draws, _AGE)
+        found = gradients_of_chains(setup, whitening.factor, drawn.b, self.route)
         # with respect to the hyperparameters that are searched, without the frozen ones
         _, pull_back = jax.vjp(data.complete, model)
-        by_chain = jax.vmap(lambda g: jax.tree.map(jnp.negative, pull_back(g)[0]))(by_chain)
+        by_chain = jax.vmap(lambda g: jax.tree.map(jnp.negative, pull_back(g)[0]))(found.gradient)
         gradient, error = mean_and_error(by_chain)
+        traces = drawn.complete_traces(found.loss)
         acceptances = jnp.mean(traces.acceptance, axis=0)
         acceptance = jnp.mean(acceptances)
         moves = acceptance >= _LEAST_ACCEPTANCE
         finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(gradient)]
         sound = moves & jnp.all(jnp.stack(finite))
-        dtype = acceptance.dtype
+        dtype, noise = acceptance.dtype, drawn.batch_noise
         return Observation(
             value=jnp.full((), jnp.nan, dtype),
             gradient=gradient,
             standard_error=error,
             result=jnp.where(sound, RESULTS.successful, RESULTS.sampling_failed).astype(jnp.int32),
-            memory=_without_kernel(chains, whitening.factor),
+            memory=_without_kernel(drawn.carried(), whitening.factor),
             info={
                 "acceptance": acceptance,
                 "least_acceptance": jnp.min(acceptances),
                 "rhat": largest_rhat(traces),
                 "divergences": jnp.sum(traces.divergent).astype(dtype),
-                "step_size": jnp.exp(chains.log_step),
+                "step_size": jnp.exp(drawn.chains.log_step),
                 "whitening_error": whitening.error,
-                **noise,
+                **({} if noise is None else {"batch_noise": noise}),
             },
             by_chain=by_chain,
         )
-
-    def _run(self, model: KernelMachine, data: Data, memory: Any, key: Any):
-        """The gradient by each chain, the chains, their traces, the whitening, and the noise of batches."""
-        assert self.route is not None
-        setup, method = self._setup(model, data), self.method
-        whitening, target = setup.whiten()
-        warm_key, draw_key = jax.random.split(key)
-        chains = _with_kernel(memory, whitening.factor)
-        if isinstance(method, SGLD):
-            drawn = draw_by_batches(
-                target, method, chains.b[0], draw_key, self.chains, self.warmup, self.draws
-            )
-            by_chain = gradients_of_chains(
-                setup, whitening.factor, drawn.b, self.route, self.shards
-            )
-            traces = traces_by_batches(drawn, by_chain.loss, method.steps, warm_key)
-            chains = drawn.chains._replace(b=jnp.mean(drawn.b, axis=(0, 1))[None])
-            return by_chain.gradient, chains, traces, whitening, {"batch_noise": drawn.batch_noise}
-        chains = warm_up(target, method, chains, warm_key, self.warmup, _AGE)
-        chains, _, traces, kept = draw(
-            target, method, chains, draw_key, self.draws, keep=self.draws
-        )
-        by_chain = gradients_of_chains(setup, whitening.factor, kept, self.route, self.shards)
-        return by_chain.gradient, chains, traces, whitening, {}
 
     def compare(self, model: KernelMachine, data: Data, key: Any) -> float:
         """Minus the log evidence of the same low-rank machine; NaN if it cannot be estimated.
@@ -252,14 +219,14 @@ class Sampled(AbstractObjective):
                 f"{self.draws} draws of each chain in a step are too few to judge it: raise `draws` to at "
                 f"least {limits.fewest_draws}"
             )
-        assert self.approximation is not None
+        assert isinstance(self.approximation, Representation)
         lost = float(steps["whitening_error"][end])
-        problems += check_lost_variance(lost, tolerated(self.approximation))
+        problems += check_lost_variance(lost, self.approximation.tolerance)
         return tuple(problems + check_wall(model.loss.has_wall))
 
     def _setup(self, model: KernelMachine, data: Data) -> Setup:
-        assert self.subspace is not None
-        return Setup(data.complete(model), data.x, data.y, data.weights, self.subspace)
+        assert isinstance(self.approximation, Representation)  # after `prepare`
+        return Setup(data.complete(model), data.x, data.y, data.weights, self.approximation)
 
 
 def _without_kernel(chains: Chains, factor: Float[Array, "n p"]) -> CarriedChains:

@@ -324,7 +324,9 @@ def _summarize(setup: Setup, method: TemperedSMC, runs, wall, whitening_error) -
         estimates=values,
         path=path,
         diagnostics=diagnostics,
-        problems=_problems(method, diagnostics, values, records.log_partition[ends]),
+        problems=_problems(
+            method, diagnostics, values, records.log_partition[ends], setup.representation.tolerance
+        ),
     )
 
 
@@ -336,7 +338,9 @@ def _log_mean(values: np.ndarray) -> tuple[float, float]:
     return float(largest + np.log(np.mean(parts))), float(error)
 
 
-def _problems(method: TemperedSMC, d: TemperedDiagnostics, values, reached) -> list[str]:
+def _problems(
+    method: TemperedSMC, d: TemperedDiagnostics, values, reached, tolerance: float
+) -> list[str]:
     problems = []
     dead = ~np.isfinite(reached)
     if dead.any():
@@ -368,4 +372,4 @@ def _problems(method: TemperedSMC, d: TemperedDiagnostics, values, reached) -> l
             f"at some temperature only {least:.0%} of the trajectories were accepted: lower the sampler's "
             "step size, or raise `target_ess`"
         )
-    return problems + check_lost_variance(float(d.whitening_error))
+    return problems + check_lost_variance(float(d.whitening_error), tolerance)

@@ -13,7 +13,6 @@ from ..approximations import check_lost_variance
 from ..runtime import Progress, filter_jit
 from ..sampling import (
     HMC,
-    NUTS,
     Chains,
     Method,
     Setup,
@@ -22,6 +21,7 @@ from ..sampling import (
     first_log_step,
     mean_curvature,
     moments,
+    require_method,
     split_rhat,
     total_loss,
     warm_up,
@@ -80,10 +80,7 @@ class Thermodynamic:
                 "with itself at every second temperature, to estimate its error"
             )
         check_number("power", self.power, least=2)
-        if not isinstance(self.sampler, HMC | NUTS):
-            raise TypeError(
-                f"`sampler` must be `sampling.HMC(...)` or `sampling.NUTS(...)`, not {self.sampler!r}"
-            )
+        require_method("sampler", self.sampler)
 
     @property
     def ladder(self) -> np.ndarray:
@@ -248,11 +245,13 @@ def _summarize(
         estimates=values,
         path=path,
         diagnostics=diagnostics,
-        problems=_problems(method, diagnostics, error),
+        problems=_problems(method, diagnostics, error, setup.representation.tolerance),
     )
 
 
-def _problems(method: Thermodynamic, d: ThermodynamicDiagnostics, error: float) -> list[str]:
+def _problems(
+    method: Thermodynamic, d: ThermodynamicDiagnostics, error: float, tolerance: float
+) -> list[str]:
     problems = []
     ladder = method.ladder[1:]
     divergent, trajectories = int(d.divergences.sum()), method.draws * method.chains
@@ -284,4 +283,4 @@ def _problems(method: Thermodynamic, d: ThermodynamicDiagnostics, error: float) 
             f"the error of the integration rule, about {float(d.discretization_error):.2g} nats, is larger "
             f"than the standard error of {error:.2g}: raise `temperatures`"
         )
-    return problems + check_lost_variance(float(d.whitening_error))
+    return problems + check_lost_variance(float(d.whitening_error), tolerance)

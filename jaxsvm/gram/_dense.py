@@ -53,8 +53,8 @@ class DenseGram(AbstractGram):
 
     def solver(self, scale: Array, diagonal: Array) -> Callable[[Array], Array]:
         """By one Cholesky factorization."""
-        matrix = scale[:, None] * self.matrix * scale[None, :] + jnp.diag(diagonal)
-        return partial(linalg.solve_by_factor, linalg.cholesky(matrix))
+        factor = linalg.cholesky(linalg.scaled_matrix(self.matrix, scale, diagonal))
+        return partial(linalg.solve_by_factor, factor)
 
     def general_solve(self, diagonal: Array, scale: Array, right: Array) -> Array:
         """By a factorization of the whole matrix."""
@@ -68,8 +68,7 @@ class DenseGram(AbstractGram):
 
     def inverse_diagonal(self, scale: Array, diagonal: Array, border: Array | None = None) -> Array:
         """By the inverse of the whole matrix."""
-        matrix = scale[:, None] * self.matrix * scale[None, :] + jnp.diag(diagonal)
-        return linalg.inverse_diagonal(matrix, border)
+        return linalg.inverse_diagonal(linalg.scaled_matrix(self.matrix, scale, diagonal), border)
 
     def solve_and_inverse_diagonal(
         self, diagonal: Array, right: Array, has_offset: bool

@@ -21,6 +21,7 @@ from ._lapack import solve_triangular as solve_triangular
 from ._reduced import SolveOptions as SolveOptions
 from ._reduced import count_active as count_active
 from ._reduced import reduced_solve as reduced_solve
+from ._reduced import scaled_matrix as scaled_matrix
 from ._reduced import sparse_product as sparse_product
 from ._reduced import squared_spans as squared_spans
 from ._reduced import thinned as thinned

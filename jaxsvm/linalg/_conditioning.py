@@ -11,7 +11,7 @@ from ..numerics import safe_root
 from . import _lapack
 from ._inverse import inverse_and_log_determinant, inverse_of_definite
 from ._lapack import cholesky, one_by_one, solve_by_factor, solve_triangular
-from ._reduced import active_indices
+from ._reduced import active_indices, scaled_matrix
 
 
 def response(
@@ -65,7 +65,7 @@ def posterior_marginals(
 
 def _balanced(gram, root):
     """`I + root K root`, whose eigenvalues are at least one."""
-    return root[:, None] * gram * root[None, :] + jnp.eye(gram.shape[0], dtype=gram.dtype)
+    return scaled_matrix(gram, root, jnp.ones_like(root))
 
 
 def _unbalanced(gram, precision):

@@ -164,9 +164,23 @@ def solve_part(solve, part, scale, diagonal, rights):
     )
 
 
+def scaled_matrix(
+    gram: Float[Array, "n n"], scale: Float[Array, " n"], diagonal: Float[Array, " n"]
+) -> Float[Array, "n n"]:
+    """`diag(scale) gram diag(scale) + diag(diagonal)`.
+
+    All functions write it in this way, so that the compiler factorizes it once for several of them.
+
+    **Arguments:** `gram`, symmetric; `scale`, `diagonal`, one number for each example.
+
+    **Returns:** a symmetric matrix.
+    """
+    return scale[:, None] * gram * scale[None, :] + jnp.diag(diagonal)
+
+
 def solve_scaled(gram, scale, diagonal, rights, options: SolveOptions):
     """Solve `(diag(diagonal) + diag(scale) gram diag(scale)) t = right` for all examples."""
-    matrix = scale[:, None] * gram * scale[None, :] + jnp.diag(diagonal)
+    matrix = scaled_matrix(gram, scale, diagonal)
     eye = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
     lifted = matrix if options.jitter is None else matrix + options.jitter * eye
     factor = cholesky(lifted)

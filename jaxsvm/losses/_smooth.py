@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from ..fields import Natural, half_proportion, natural, positive
 from ._likelihood import AbstractClassification
+from ._normal import normal
 
 
 class Logistic(AbstractClassification):
@@ -60,17 +61,17 @@ class Probit(AbstractClassification):
 
     def value(self, y: Array, f: Array) -> Array:
         """`-ln Phi(z)`, `z = y f / sqrt(noise_variance)`."""
-        return -_log_cumulative(y * f / jnp.sqrt(self.noise_variance))
+        return -normal(y * f / jnp.sqrt(self.noise_variance)).log_cumulative
 
     def derivative(self, y: Array, f: Array) -> Array:
         """`-y h(z) / sqrt(noise_variance)` with the hazard `h = phi / Phi`."""
         deviation = jnp.sqrt(self.noise_variance)
-        return -y * _hazard(y * f / deviation)[0] / deviation
+        return -y * normal(y * f / deviation).hazard / deviation
 
     def curvature(self, y: Array, f: Array) -> Array:
         """`h (h + z) / noise_variance`."""
-        hazard, excess = _hazard(y * f / jnp.sqrt(self.noise_variance))
-        return hazard * excess / self.noise_variance
+        found = normal(y * f / jnp.sqrt(self.noise_variance))
+        return found.hazard * found.excess / self.noise_variance
 
     def log_normalizer(self) -> Array:
         """Zero: the likelihood is normalized."""
@@ -111,12 +112,12 @@ class FlipNoise(AbstractClassification):
         """`-y share h(z) / sqrt(noise_variance)`, `share` the part of the probability that is not a flip."""
         deviation = jnp.sqrt(self.noise_variance)
         z = y * f / deviation
-        return -y * self._share(z) * _hazard(z)[0] / deviation
+        return -y * self._share(z) * normal(z).hazard / deviation
 
     def curvature(self, y: Array, f: Array) -> Array:
         """`share h (share h + z) / noise_variance`: negative where a label looks like a flip."""
         z = y * f / jnp.sqrt(self.noise_variance)
-        slope = self._share(z) * _hazard(z)[0]
+        slope = self._share(z) * normal(z).hazard
         return slope * (slope + z) / self.noise_variance
 
     def log_normalizer(self) -> Array:
@@ -124,7 +125,7 @@ class FlipNoise(AbstractClassification):
         return jnp.zeros_like(self.noise_variance)
 
     def _log_straight(self, z):
-        return jnp.log1p(-2 * self.flip_rate) + _log_cumulative(z)
+        return jnp.log1p(-2 * self.flip_rate) + normal(z).log_cumulative
 
     def _log_probability(self, z):
         return jnp.logaddexp(jnp.log(self.flip_rate), self._log_straight(z))
@@ -173,31 +174,6 @@ class Trigonometric(AbstractClassification):
     def log_normalizer(self) -> Array:
         """Zero: `cos^2 + sin^2 = 1`."""
         return jnp.zeros(())
-
-
-def _hazard(z):
-    """The hazard `h = phi(z) / Phi(z)`, and `h + z`, both to full precision.
-
-    Far to the left `h` is nearly `-z`; there `h + z = 1/(t + 2/(t + 3/(t + ...)))` with `t = -z`.
-    """
-    far = z < -3
-    near = jnp.where(far, 0.0, z)
-    hazard = jnp.exp(-(near**2) / 2 - jnp.log(2 * jnp.pi) / 2 - jax.scipy.special.log_ndtr(near))
-    t = jnp.where(far, -z, 3.0)
-    fraction = t
-    for k in range(32, 1, -1):
-        fraction = t + k / fraction
-    return jnp.where(far, t + 1 / fraction, hazard), jnp.where(far, 1 / fraction, hazard + near)
-
-
-def _log_cumulative(z):
-    """`ln Phi(z)` to full relative precision; JAX's own function loses it in both tails."""
-    left, right = z < -6, z > 1
-    far = jnp.where(left, z, -6.0)
-    by_hazard = -(far**2) / 2 - jnp.log(2 * jnp.pi) / 2 - jnp.log(_hazard(far)[0])
-    by_complement = jnp.log1p(-jax.scipy.special.ndtr(-jnp.where(right, z, 1.0)))
-    between = jax.scipy.special.log_ndtr(jnp.where(left | right, 0.0, z))
-    return jnp.where(left, by_hazard, jnp.where(right, by_complement, between))
 
 
 def _angle(z):

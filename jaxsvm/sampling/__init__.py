@@ -1,13 +1,10 @@
 """Sampling the posteriors of the latent function and of the hyperparameters."""
 
-from ._batches import DrawnByBatches as DrawnByBatches
 from ._batches import check_batches as check_batches
-from ._batches import draw_by_batches as draw_by_batches
-from ._batches import find_center as find_center
 from ._batches import linearize_by_draws as linearize_by_draws
-from ._batches import traces_by_batches as traces_by_batches
 from ._chains import QUARTER_PERIOD as QUARTER_PERIOD
 from ._chains import Chains as Chains
+from ._chains import Draws as Draws
 from ._chains import Traces as Traces
 from ._chains import draw as draw
 from ._chains import first_log_step as first_log_step
@@ -24,6 +21,8 @@ from ._diagnostics import diagnose as diagnose
 from ._diagnostics import largest_rhat as largest_rhat
 from ._diagnostics import split_rhat as split_rhat
 from ._diagnostics import warn_of_problems as warn_of_problems
+from ._draws import begin_chains as begin_chains
+from ._draws import run_chains as run_chains
 from ._hyperparameters import sample_hyperparameters as sample_hyperparameters
 from ._hyperposterior import HyperDiagnostics as HyperDiagnostics
 from ._hyperposterior import HyperPosterior as HyperPosterior
@@ -41,6 +40,7 @@ from ._samplers import Method as Method
 from ._samplers import blackjax as blackjax
 from ._samplers import first_state as first_state
 from ._samplers import paper_setting as paper_setting
+from ._samplers import require_method as require_method
 from ._samplers import trajectory as trajectory
 from ._target import Target as Target
 from ._target import scale as scale

@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._machine import KernelMachine
 from ..linalg import solve_triangular
 from ..runtime import count_row_shards
-from ._chains import COORDINATES, Chains, Traces, mean_curvature, moments
+from ._chains import COORDINATES, Chains, Draws, Traces, mean_curvature, moments
 from ._samplers import SGLD, langevin_step
 from ._target import Scaling, Target, find_mode, scale, slopes
 
@@ -37,20 +37,6 @@ class Linearized(NamedTuple):
     latent: Float[Array, " n"]
     gradient: Float[Array, " p"]
     scaling: Scaling
-
-
-class DrawnByBatches(NamedTuple):
-    """Draws by batches.
-
-    `chains` are the chains after the last draw, `b` all draws in white coordinates. `divergent` says which
-    draws are far from the center. `batch_noise` is the largest share, among the directions, of the random
-    moves that batches supply.
-    """
-
-    chains: Chains
-    b: Float[Array, "draws chains p"]
-    divergent: Bool[Array, "draws chains"]
-    batch_noise: Float[Array, ""]
 
 
 def check_batches(model: KernelMachine, x: Float[Array, "n d"], method: SGLD) -> None:
@@ -99,7 +85,7 @@ def draw_by_batches(
     chains: int,
     warmup: int,
     draws: int,
-) -> DrawnByBatches:
+) -> Draws:
     """Draw from the posterior with gradients from batches.
 
     The chains begin at draws from a Gaussian at the mode. After half of the warm-up the slopes are linearized
@@ -108,11 +94,11 @@ def draw_by_batches(
     **Arguments:** `target`, the posterior; `method`; `start`, white coordinates near the mode; `key`, a
     random key; `chains`, `warmup` and `draws`, their numbers.
 
-    **Returns:** a `DrawnByBatches`.
+    **Returns:** the `Draws`, whose traces lack the losses.
     """
     mode, curvature = find_mode(target, start, _NEWTON_STEPS)
     linear = _linearize(target, mode, slopes(target, target.factor @ mode), curvature)
-    start_key, *keys = jax.random.split(key, 4)
+    start_key, *keys, momentum_key = jax.random.split(key, 5)
     c = jax.random.normal(start_key, (chains, mode.shape[0]), mode.dtype)
     noise = jnp.zeros_like(mode)
     half = warmup // 2
@@ -138,30 +124,21 @@ def draw_by_batches(
     )
     share = jnp.max(step_size * measured / (2 - step_size))
     state = Chains(b[-1], linear.curvature, jnp.log(step_size))
-    return DrawnByBatches(state, b, divergent, share)
+    return Draws(b, state, _traces(b, divergent, method.steps, momentum_key), share)
 
 
-def traces_by_batches(
-    drawn: DrawnByBatches, loss: Float[Array, "draws chains"], steps: int, key: PRNGKeyArray
-) -> Traces:
-    """The traces of the draws. All moves are accepted, and the energies have fresh momenta.
-
-    **Arguments:** `drawn`; `loss`, the total loss of each draw; `steps`, their number between two draws;
-    `key`, a random key.
-
-    **Returns:** the `Traces`.
-    """
-    penalty = jnp.sum(drawn.b**2, axis=2) / 2
-    momentum = jax.random.normal(key, drawn.b.shape, drawn.b.dtype)
-    energy = loss + penalty + jnp.sum(momentum**2, axis=2) / 2
+def _traces(b: Float[Array, "draws chains p"], divergent, steps: int, key) -> Traces:
+    """Traces without losses: all moves are accepted, and the energies have fresh momenta."""
+    penalty = jnp.sum(b**2, axis=2) / 2
+    momentum = jax.random.normal(key, b.shape, b.dtype)
     return Traces(
-        loss,
-        penalty,
-        drawn.b[..., :COORDINATES],
-        energy,
-        jnp.ones_like(loss),
-        drawn.divergent,
-        jnp.full(loss.shape, steps),
+        loss=jnp.zeros_like(penalty),
+        penalty=penalty,
+        coordinates=b[..., :COORDINATES],
+        energy=penalty + jnp.sum(momentum**2, axis=2) / 2,
+        acceptance=jnp.ones_like(penalty),
+        divergent=divergent,
+        steps=jnp.full(penalty.shape, steps),
     )
 
 

@@ -47,6 +47,45 @@ class Traces(NamedTuple):
     steps: Array
 
 
+class Draws(NamedTuple):
+    """Draws from a posterior.
+
+    `b` are all draws in white coordinates, `chains` are the chains after the last draw, and `batch_noise`
+    is as in `Diagnostics`, None if every step sees all examples. Then `traces` are complete. Otherwise no
+    step has computed the losses: they are zero, and missing in the energies.
+    """
+
+    b: Float[Array, "draws chains p"]
+    chains: Chains
+    traces: Traces
+    batch_noise: Float[Array, ""] | None = None
+
+    def complete_traces(self, loss: Float[Array, "draws chains"]) -> Traces:
+        """The traces with the losses of the draws.
+
+        **Arguments:** `loss`, the total loss of each draw; used only if the traces lack it.
+
+        **Returns:** the `Traces`.
+        """
+        if self.batch_noise is None:
+            return self.traces
+        return self.traces._replace(loss=loss, energy=self.traces.energy + loss)
+
+    def carried(self) -> Chains:
+        """The chains with which draws from a posterior nearby begin.
+
+        **Returns:** the `Chains`; all at the mean of the draws if they saw batches, which need a center.
+        """
+        if self.batch_noise is None:
+            return self.chains
+        return self.chains._replace(b=all_at(jnp.mean(self.b, axis=(0, 1)), self.b.shape[1]))
+
+
+def all_at(b: Float[Array, " p"], chains: int) -> Float[Array, "chains p"]:
+    """All chains at one place."""
+    return jnp.broadcast_to(b, (chains, b.shape[0]))
+
+
 def start_chains(target: Target, method: Method, chains: int) -> Chains:
     """Start all chains at the mode.
 
@@ -55,8 +94,7 @@ def start_chains(target: Target, method: Method, chains: int) -> Chains:
     **Returns:** the `Chains`.
     """
     mode, curvature = find_mode(target)
-    b = jnp.broadcast_to(mode, (chains, mode.shape[0]))
-    return Chains(b, curvature, first_log_step(method, mode.dtype))
+    return Chains(all_at(mode, chains), curvature, first_log_step(method, mode.dtype))
 
 
 def first_log_step(method: Method, dtype: Any) -> Float[Array, ""]:

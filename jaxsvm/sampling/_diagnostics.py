@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..approximations import check_lost_variance
+from ..approximations import LOST_VARIANCE, check_lost_variance
 from ..runtime import warn_user
 from ._chains import Traces
 
@@ -49,10 +49,10 @@ class Diagnostics(eqx.Module):
     loss, the penalty `b'b / 2` and the leading white coordinates; NaN for too few draws. `ebfmi` is the
     smallest over the chains of `E[(E_t - E_(t-1))^2] / Var(E)` of the energies. `step_size` is the size of a
     leapfrog step, `steps` the mean number of them in a trajectory, `whitening_error` the share of the
-    prior's variance that the low rank loses, `draws` the number of draws of each chain. `wall` says whether
-    slopes of a loss with a wall were averaged; these have no fourth moment. `batch_noise` is the largest
-    share, among all directions, of the random moves that the batches of `SGLD` supply, None for other
-    methods.
+    prior's variance that the low rank loses, `tolerance` the largest share that is not reported, `draws` the
+    number of draws of each chain. `wall` says whether slopes of a loss with a wall were averaged; these have
+    no fourth moment. `batch_noise` is the largest share, among all directions, of the random moves that the
+    batches of `SGLD` supply, None for other methods.
     """
 
     acceptance: Float[Array, " chains"]
@@ -67,13 +67,14 @@ class Diagnostics(eqx.Module):
     draws: int = eqx.field(static=True)
     wall: bool = eqx.field(static=True, default=False)
     batch_noise: Float[Array, ""] | None = None
+    tolerance: float = eqx.field(static=True, default=LOST_VARIANCE)
 
     @property
     def problems(self) -> list[str]:
         """What is wrong and what to do about it; empty if nothing is wrong.
 
-        Among others: fewer than 8 draws of each chain, and a low rank that loses more than 1 % of the
-        prior's variance.
+        Among others: fewer than 8 draws of each chain, and a low rank that loses more than the tolerated
+        share of the prior's variance.
         """
         return _problems(self, Thresholds())
 
@@ -95,13 +96,14 @@ def diagnose(
     traces: Traces,
     step_size: Array,
     whitening_error: Array,
+    tolerance: float = LOST_VARIANCE,
     wall: bool = False,
     batch_noise: Array | None = None,
 ) -> Diagnostics:
     """The diagnostics of traces of shape (draws, chains).
 
-    **Arguments:** `traces`; `step_size`; `whitening_error`; `wall`, whether slopes of a loss with a wall were
-    averaged; `batch_noise`, as in `Diagnostics`.
+    **Arguments:** `traces`; `step_size`; `whitening_error`; `tolerance`, of it; `wall`, whether slopes of a
+    loss with a wall were averaged; `batch_noise`, as in `Diagnostics`.
 
     **Returns:** the `Diagnostics`.
     """
@@ -133,6 +135,7 @@ def diagnose(
         draws=draws,
         wall=wall,
         batch_noise=batch_noise,
+        tolerance=tolerance,
     )
 
 
@@ -175,7 +178,8 @@ def _problems(d: Diagnostics, limits: Thresholds) -> list[str]:
         )
     else:
         problems += _problems_of_mixing(d, limits)
-    return problems + check_lost_variance(float(d.whitening_error)) + check_wall(d.wall)
+    lost = check_lost_variance(float(d.whitening_error), d.tolerance)
+    return problems + lost + check_wall(d.wall)
 
 
 def _problems_of_mixing(d: Diagnostics, limits: Thresholds) -> list[str]:

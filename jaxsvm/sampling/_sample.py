@@ -13,8 +13,9 @@ from ..approximations import (
     AbstractApproximation,
     AbstractSubspace,
     Exact,
+    Representation,
     Whitening,
-    require_approximation,
+    represent_in_white,
 )
 from ..hyperparameters import unfreeze
 from ..posteriors import AbstractMachinePredictor, AbstractMixture, Components, Joint, same_for_all
@@ -23,7 +24,7 @@ from ..validation import as_points, check_count
 from ._batches import check_batches
 from ._chains import Chains, Traces, draw, kept_numbers, start_chains, warm_up
 from ._diagnostics import Diagnostics, diagnose, warn_of_problems
-from ._samplers import HMC, NUTS, SGLD, Method
+from ._samplers import HMC, SGLD, Method, require_method
 from ._target import Target
 
 _PIECES, _SHORTEST_PIECE = 20, 50  # of a long run; the progress bar advances after each piece
@@ -184,7 +185,7 @@ def sample(
 
     **Returns:** a `Posterior`. If anything is wrong with the chains, a `SamplingWarning` and
     `diagnostics.problems` say so: for example fewer than 8 draws of each chain, which cannot be judged, or a
-    low rank that loses more than 1 % of the prior's variance.
+    low rank that loses more than 1 % of the prior's variance, or than the tolerance of `jaxsvm.Nystrom`.
 
     **Example:**
 
@@ -212,7 +213,9 @@ def sample(
             acceptance = float(jnp.mean(traces.acceptance))
             bar.update(warmup + (number + 1) * length, f"acceptance {acceptance:.2f}")
     means, traces, kept = _join(pieces)
-    diagnostics = diagnose(traces, jnp.exp(state.log_step), whitening.error)
+    diagnostics = diagnose(
+        traces, jnp.exp(state.log_step), whitening.error, setup.representation.tolerance
+    )
     warn_of_problems(diagnostics, "the draws from the posterior should not be trusted as they are")
     numbers = np.arange(count)[:, None] * length + kept_numbers(length, keep)[None, :]
     return Posterior(
@@ -233,15 +236,21 @@ def sample(
 class Setup(NamedTuple):
     """Model and data of a run.
 
-    `model` has all hyperparameters free; `x`, `y` and `weights` are the data; `subspace` is the part of the
-    kernel matrix that is kept.
+    `model` has all hyperparameters free; `x`, `y` and `weights` are the data; `representation` is that of the
+    kernel matrix, from `represent_in_white`.
     """
 
     model: KernelMachine
     x: Float[Array, "n d"]
     y: Float[Array, " n"]
     weights: Float[Array, " n"]
-    subspace: AbstractSubspace
+    representation: Representation
+
+    @property
+    def subspace(self) -> AbstractSubspace:
+        """The part of the kernel matrix that is kept."""
+        assert self.representation.kept is not None
+        return self.representation.kept
 
     def whiten(self) -> tuple[Whitening, Target]:
         """White coordinates of the latent function, and the posterior in them.
@@ -277,10 +286,9 @@ def set_up(
     check_sampler(model, method, by_batches, **counts)
     if isinstance(method, SGLD):
         check_batches(model, x, method)
-    require_approximation(approximation)
     landmark_key, *run_keys = jax.random.split(key, 1 + keys)
-    subspace = approximation.subspace(model, x, landmark_key)
-    return Setup(unfreeze(model), x, y, weights, subspace), run_keys
+    representation = represent_in_white(approximation, model, x, landmark_key)
+    return Setup(unfreeze(model), x, y, weights, representation), run_keys
 
 
 def check_sampler(
@@ -296,9 +304,7 @@ def check_sampler(
             "the posterior is not defined for a free, unpenalized offset: use `offset=False` and add a "
             "`Constant` kernel, whose variance is that of the offset"
         )
-    if not isinstance(method, HMC | NUTS) and not (by_batches and isinstance(method, SGLD)):
-        known = "`sampling.HMC(...)`" + (", `sampling.SGLD(...)`" if by_batches else "")
-        raise TypeError(f"`method` must be {known} or `sampling.NUTS(...)`, not {method!r}")
+    require_method("method", method, by_batches)
     for name, count in counts.items():
         check_count(name, count, 0 if name == "warmup" else 1)
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import jax
 
@@ -93,6 +93,17 @@ class SGLD:
 
 
 Method = HMC | NUTS
+
+
+def require_method(name: str, method: Any, by_batches: bool = False) -> None:
+    """Raise unless an argument is a sampler.
+
+    **Arguments:** `name`, that of the argument; `method`, its value; `by_batches`, whether it may be `SGLD`.
+    """
+    kinds = (*get_args(Method), *((SGLD,) if by_batches else ()))
+    if not isinstance(method, kinds):
+        names = [f"`sampling.{kind.__name__}(...)`" for kind in kinds]
+        raise TypeError(f"`{name}` must be {', '.join(names[:-1])} or {names[-1]}, not {method!r}")
 
 
 def _check_common(method) -> None:

@@ -45,7 +45,7 @@ from ._estimator import (
     one_lengthscale_each,
     relevances,
 )
-from ._kernel_matrix import ApproximationName, matrix_of, represented, represented_for_search
+from ._kernel_matrix import ApproximationName, low_rank_for_search, matrix_of, represented
 from ._sigmoid import Sigmoid, fit_sigmoid, recalibrated
 
 EVIDENCE, MEAN_FIELD = "evidence", "mean field"
@@ -214,7 +214,7 @@ def _refine(settings: Settings, tuned: Binary, more: Examples, full: Examples, k
             key,
             optimizer=_REFINING,
             stop=REFINED,
-            approximation=represented_for_search(search.model, more.rows),
+            approximation=low_rank_for_search(search.model, more.rows),
         )
     return _fit_tuned(settings, search, full)
 
@@ -323,7 +323,9 @@ def _minimize(settings: Settings, model, subset: Examples, criterion, key) -> Se
     options: dict[str, Any] = {
         "optimizer": _OPTIMIZER,
         "stop": (SmallGradient(settings.tol), SmallChange()),
-        "approximation": represented(settings.approximation, model, subset.rows, for_search=True),
+        "approximation": represented(
+            settings.approximation, model, subset.rows, low_rank_for_search
+        ),
     }
     return _search(settings, model, subset, criterion, key, **options)
 

@@ -1,7 +1,7 @@
 """The kernel matrix of an estimator: exact or of low rank, and the memory that it takes."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -60,44 +60,50 @@ def rows_to_refine(
     return min(rows, _REFINEMENT * max_examples)
 
 
+def low_rank_for_fit(model: KernelMachine, x: np.ndarray) -> Representation:
+    """A low rank with landmarks chosen at a model; raises if memory is too small.
+
+    Landmarks are added by randomly pivoted Cholesky until they lose no more than 0.1 % of the variance, or
+    their number p is so large that a fit would take long: `n p^2 = 5e10`, or 2000.
+    """
+    most, key = _largest_rank(_WORK, len(x)), jax.random.key(0)
+    return _with_landmarks(
+        landmarks_to_tolerance(model, jnp.asarray(x), _TOLERANCE, most, key)[0], x
+    )
+
+
+def low_rank_for_search(model: KernelMachine, x: np.ndarray) -> Representation:
+    """A low rank for the steps of a search that begins at a model; raises if memory is too small.
+
+    It may end at much shorter lengthscales, which need more landmarks. So their number is the largest for
+    which `n p^2 = 6e9`.
+    """
+    most, key = _largest_rank(_SEARCH_WORK, len(x)), jax.random.key(0)
+    return _with_landmarks(
+        choose_landmarks(model, jnp.asarray(x), most, "randomly pivoted", key), x
+    )
+
+
 def represented(
     approximation: AbstractApproximation | ApproximationName,
     model: KernelMachine,
     x: np.ndarray,
-    *,
-    for_search: bool = False,
+    low_rank: Callable[[KernelMachine, np.ndarray], Representation] = low_rank_for_fit,
 ) -> Representation:
-    """The kernel matrix of some rows, with landmarks chosen at a model; raises if memory is too small.
+    """The kernel matrix of some rows, with all choices made at a model; raises if memory is too small.
 
-    Beyond `EXACT_ROWS` rows, "auto" adds landmarks by randomly pivoted Cholesky until they lose no more than
-    0.1 % of the variance, or their number p is so large that a fit would take long: `n p^2 = 5e10`, or 2000.
-    A search may end at much shorter lengthscales than it began with, which need more landmarks. So
-    `for_search` their number is the largest for which `n p^2 = 6e9`.
-
-    Fits and searches do not warn of what is lost. `warn_of_lost_variance` does, once for all of them.
+    Beyond `EXACT_ROWS` rows, "auto" stands for `low_rank(model, x)`. Fits and searches do not warn of what is
+    lost. `warn_of_lost_variance` does, once for all of them.
     """
     rows, inputs = x.shape
     if is_exact(approximation, rows):
         require_memory(rows, inputs, None)
         return EXACT
-    if not isinstance(approximation, str):
-        found = represent(approximation, model, jnp.asarray(x))
-        require_memory(rows, inputs, _features(found, model, x))
-        return dataclasses.replace(found, tolerance=1.0)
-    if for_search:
-        return represented_for_search(model, x)
-    most = _largest_rank(_WORK, rows)
-    landmarks, _ = landmarks_to_tolerance(
-        model, jnp.asarray(x), _TOLERANCE, most, jax.random.key(0)
-    )
-    return _with_landmarks(landmarks, x)
-
-
-def represented_for_search(model: KernelMachine, x: np.ndarray) -> Representation:
-    """A kernel matrix with the largest rank for the steps of a search; raises if memory is too small."""
-    most = _largest_rank(_SEARCH_WORK, len(x))
-    landmarks = choose_landmarks(model, jnp.asarray(x), most, "randomly pivoted", jax.random.key(0))
-    return _with_landmarks(landmarks, x)
+    if isinstance(approximation, str):
+        return low_rank(model, x)
+    found = represent(approximation, model, jnp.asarray(x))
+    require_memory(rows, inputs, _features(found, model, x))
+    return dataclasses.replace(found, tolerance=1.0)
 
 
 def _largest_rank(work: float, rows: int) -> int:
@@ -129,11 +135,11 @@ def warn_of_lost_variance(
 ) -> None:
     """Warn if the kernel matrix of a fit, or of one of several, lacks more than 5 % of the variance.
 
-    `Nystrom("auto", tolerance=...)` may lose its tolerance.
+    `Nystrom(..., tolerance=...)` may lose its tolerance.
     """
     worst = max(matrices, key=lambda matrix: matrix.lost_variance)
     allowed = _REPORTED
-    if isinstance(approximation, Nystrom) and approximation.rank == "auto":
+    if isinstance(approximation, Nystrom):
         allowed = max(allowed, approximation.tolerance)
     if worst.lost_variance > allowed:
         warn_user(

@@ -44,9 +44,9 @@ from ._estimator import (
 )
 from ._kernel_matrix import (
     is_exact,
+    low_rank_for_search,
     matrix_of,
     represented,
-    represented_for_search,
     rows_to_refine,
 )
 
@@ -301,7 +301,7 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
             starts=jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts),
             restarts=len(starts), bounds=_bounds(starts[0]), max_steps=self.max_iter,
             approximation=represented(
-                self.approximation, starts[0], _rows(x, weights), for_search=True
+                self.approximation, starts[0], _rows(x, weights), low_rank_for_search
             ),
             **searches.options("relevance" if ard else "common lengthscale"),
         )  # fmt: skip
@@ -314,7 +314,7 @@ class BayesianSVR(RegressorMixin, AbstractEstimator):
         return select(
             model, x, y, _EVIDENCE, weights=weights, optimizer=_OPTIMIZER, stop=REFINED,
             bounds=_bounds(model), max_steps=self.max_iter,
-            approximation=represented_for_search(model, _rows(x, weights)),
+            approximation=low_rank_for_search(model, _rows(x, weights)),
             **searches.options("more examples"),
         )  # fmt: skip
 

@@ -12,6 +12,7 @@ from scipy import stats
 
 import jaxsvm as jsvm
 from jaxsvm import evidence_gradient
+from jaxsvm.approximations import Representation
 from jaxsvm.evidence import _by_rows
 from jaxsvm.sampling import HMC, SamplingWarning, Setup
 
@@ -193,14 +194,27 @@ def test_memory_grows_neither_with_chains_nor_with_draws():
     """No array has a number for each chain, example and white coordinate."""
     x, y = jsvm.datasets.twonorm(600, key=jax.random.key(0))
     subspace = jsvm.Nystrom(rank=12, landmarks=list(range(20))).subspace(examples()[0], x)
-    setup = Setup(examples()[0], x, y, jnp.ones(600), subspace)
+    setup = Setup(examples()[0], x, y, jnp.ones(600), Representation(subspace))
 
     def gradient(setup, draws):
         factor = setup.whiten()[0].factor
-        return _by_rows.gradients_of_chains(setup, factor, draws, "fisher", 1)
+        return _by_rows.gradients_of_chains(setup, factor, draws, "fisher")
 
     draws = jnp.zeros((30, 8, 12))
     assert largest_array(gradient, setup, draws) < 8 * 600 * 12
+
+
+def test_a_user_may_tolerate_lost_variance():
+    model, x, y = examples()
+    for tolerance, count in ((0.01, 1), (0.99, 0)):
+        low = jsvm.Nystrom(rank=2, landmarks=[0, 3, 5], tolerance=tolerance)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SamplingWarning)
+            found = evidence_gradient(
+                model, x, y, key=jax.random.key(0), approximation=low, warmup=10, draws=20
+            )
+        problems = [text for text in found.diagnostics.problems if "the low rank loses" in text]
+        assert len(problems) == count
 
 
 @pytest.mark.parametrize("route", ["kernel", "fisher"])

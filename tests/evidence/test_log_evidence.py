@@ -4,6 +4,8 @@ Random keys are fixed, so every test gives the same numbers each time. A bound o
 one that one of some hundred honest estimates misses; no key was chosen after looking.
 """
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +17,7 @@ from reference import rbf
 import jaxsvm as jsvm
 from jaxsvm import kernels, losses
 from jaxsvm.approximations import check_lost_variance
-from jaxsvm.evidence import TemperedSMC, Thermodynamic, evidence_gradient, log_evidence
+from jaxsvm.evidence import Bridge, TemperedSMC, Thermodynamic, evidence_gradient, log_evidence
 from jaxsvm.evidence._tempered import _log_mean
 from jaxsvm.evidence._thermodynamic import ThermodynamicDiagnostics, _integrals, _problems
 from jaxsvm.sampling import HMC, NUTS, SamplingWarning
@@ -251,7 +253,7 @@ def test_problems_in_words():
             "drift_error": jnp.asarray(0.1),
             "whitening_error": jnp.asarray(0.0),
         }
-        return _problems(SHORT, ThermodynamicDiagnostics(**(good | changes)), 0.1)
+        return _problems(SHORT, ThermodynamicDiagnostics(**(good | changes)), 0.1, 0.01)
 
     assert problems() == []
     for words, changes in (
@@ -267,6 +269,33 @@ def test_problems_in_words():
         (text,) = problems(**changes)
         assert words in text
     assert check_lost_variance(0.005) == []
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        Thermodynamic(temperatures=4, chains=4, warmup=2, draws=8),
+        TemperedSMC(particles=16, runs=2),
+        Bridge(chains=4, warmup=2, draws=8),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+def test_a_user_may_tolerate_lost_variance(method):
+    model, x, y = fifty()
+    found = {}
+    for tolerance in (0.01, 0.9):
+        low = jsvm.Nystrom(2, landmarks=list(range(5)), tolerance=tolerance)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SamplingWarning)  # of so few draws
+            found[tolerance] = log_evidence(
+                model, x, y, key=jax.random.key(0), method=method, approximation=low
+            )
+    reported, tolerated = (
+        [text for text in found[t].problems if "low rank loses" in text] for t in (0.01, 0.9)
+    )
+    assert len(reported) == 1 and "more than 1%" in reported[0]
+    assert tolerated == []
+    np.testing.assert_array_equal(found[0.01].estimates, found[0.9].estimates)
 
 
 def test_mean_of_runs():

@@ -6,8 +6,23 @@ import numpy as np
 import pytest
 
 import jaxsvm as jsvm
-from jaxsvm.sampling import SGLD, Target, draw_by_batches, find_center, slopes
-from jaxsvm.sampling._batches import _force, _linearize, linearize_by_draws
+from jaxsvm.sampling import (
+    HMC,
+    NUTS,
+    SGLD,
+    Target,
+    begin_chains,
+    run_chains,
+    slopes,
+    total_loss,
+)
+from jaxsvm.sampling._batches import (
+    _force,
+    _linearize,
+    draw_by_batches,
+    find_center,
+    linearize_by_draws,
+)
 
 RANDOM = np.random.default_rng(0)
 FACTOR = jnp.asarray(RANDOM.normal(size=(60, 3)) * [1.0, 0.7, 0.4])
@@ -67,7 +82,34 @@ def test_a_gaussian_posterior_is_sampled_without_bias(step_size):
     squares = np.einsum("dci,dcj->cij", b - mean, b - mean) / len(b)
     error = squares.std(axis=0, ddof=1) / 20**0.5
     assert np.all(np.abs(squares.mean(axis=0) - covariance) < 4 * error)
-    assert float(drawn.batch_noise) < 1e-12 and not bool(jnp.any(drawn.divergent))
+    assert float(drawn.batch_noise) < 1e-12 and not bool(jnp.any(drawn.traces.divergent))
+
+
+@pytest.mark.parametrize("method", [HMC(), NUTS(), SGLD(8)], ids=lambda m: type(m).__name__)
+def test_one_run_of_chains_for_all_methods(method):
+    """Draws, their losses, and energies that add fresh momenta."""
+    posterior = target(jsvm.losses.LeastSquares(1.5))
+    start_key, *keys = jax.random.split(jax.random.key(4), 3)
+
+    @jax.jit
+    def run():
+        start = begin_chains(posterior, method, 20, start_key)
+        drawn = run_chains(posterior, method, start, keys, 40, 500)
+        losses = jax.vmap(jax.vmap(lambda b: total_loss(posterior, FACTOR @ b)))(drawn.b)
+        return drawn, drawn.complete_traces(losses), losses
+
+    drawn, traces, losses = run()
+    np.testing.assert_allclose(traces.loss, losses, rtol=1e-12)
+    np.testing.assert_allclose(traces.penalty, jnp.sum(drawn.b**2, axis=2) / 2, rtol=1e-12)
+    np.testing.assert_array_equal(drawn.chains.b, drawn.b[-1])
+    density = np.asarray(losses + traces.penalty)
+    # the energy of a trajectory is that of its beginning, which is the draw before
+    before = density if drawn.batch_noise is not None else density[:-1]
+    kinetic = np.asarray(traces.energy)[-len(before) :] - before
+    assert kinetic.min() >= -1e-9
+    error = kinetic.mean(axis=0).std(ddof=1) / 20**0.5
+    assert abs(kinetic.mean() - 3 / 2) < 4 * error
+    assert len(np.unique(kinetic)) == kinetic.size
 
 
 def test_sample_takes_no_batches():

@@ -204,6 +204,9 @@ def test_a_low_rank_is_reported(method):
     lost = float(low.diagnostics.whitening_error)
     assert lost > 0.5 and f"loses {lost:.1%} of the prior's variance" in str(caught[0].message)
     assert any("low rank" in problem for problem in low.diagnostics.problems)
+    coarse = sample(HINGE, x, y, **options, approximation=jsvm.Nystrom(1, tolerance=0.99))
+    np.testing.assert_array_equal(coarse.b, low.b)
+    assert not any("low rank" in problem for problem in coarse.diagnostics.problems)
     enough = sample(HINGE, x, y, **options, approximation=jsvm.Nystrom(11))
     assert 0 < float(enough.diagnostics.whitening_error) < 0.01
     assert not enough.diagnostics.problems
