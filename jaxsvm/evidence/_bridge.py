@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from ..linalg import solve_triangular
 from ..runtime import filter_jit
 from ..sampling import (
-    HMC,
+    MCLMC,
     SGLD,
     Diagnostics,
     Method,
@@ -50,14 +50,14 @@ class Bridge:
 
     - `chains`: the number of chains, even and at least four.
     - `warmup`, `draws`: the numbers of draws of each chain, before and after it has adapted.
-    - `sampler`: `jaxsvm.sampling.HMC(...)` or `NUTS(...)`, or `SGLD(...)` for many examples. The draws of
-      `SGLD` are biased, and so is the estimate.
+    - `sampler`: `jaxsvm.sampling.MCLMC(...)`, `HMC(...)` or `NUTS(...)`, or `SGLD(...)` for many examples,
+      whose draws are biased, and so is the estimate.
     """
 
     chains: int = 8
     warmup: int = 200
     draws: int = 200
-    sampler: Method | SGLD = HMC()  # noqa: RUF009, it is immutable
+    sampler: Method | SGLD = MCLMC()  # noqa: RUF009, it is immutable
 
     def __post_init__(self) -> None:
         check_counts(self, chains=4, warmup=0, draws=8)

@@ -12,7 +12,7 @@ from ..approximations import AbstractApproximation, Exact
 from ..fields import Frozen
 from ..runtime import count_row_shards, filter_jit, jit
 from ..sampling import (
-    HMC,
+    MCLMC,
     SGLD,
     Chains,
     Diagnostics,
@@ -50,7 +50,7 @@ def evidence_gradient(
     key: Any,
     approximation: AbstractApproximation = Exact(),  # noqa: B008, it is immutable
     route: Route = "kernel",
-    method: Method | SGLD = HMC(),  # noqa: B008, it is immutable
+    method: Method | SGLD = MCLMC(),  # noqa: B008, it is immutable
     chains: int = 8,
     warmup: int = 200,
     draws: int = 500,
@@ -68,8 +68,8 @@ def evidence_gradient(
 
     - `model`, `x`, `y`, `weights`, `key`, `approximation`, `chains`, `warmup`, `draws`: as for
       `jaxsvm.sample`.
-    - `method`: `jaxsvm.sampling.HMC(...)` or `NUTS(...)`, or `SGLD(...)` for chains that see a random batch
-      of the examples at each step. All examples are then needed only a few times: to find the mode, to
+    - `method`: `jaxsvm.sampling.MCLMC(...)`, `HMC(...)` or `NUTS(...)`, or `SGLD(...)` for chains that see a
+      batch of the examples at each step. All examples are then needed only a few times: to find the mode, to
       linearize the slopes, and once for `<u b'>` over all draws. The standard errors contain the noise of the
       batches, since each chain has its own.
     - `route`: `"kernel"` for eq. 20, which needs all `n^2` entries of the kernel matrix, some rows at a time,

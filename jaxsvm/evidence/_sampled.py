@@ -25,7 +25,7 @@ from ..linalg import cholesky, solve_by_factor
 from ..results import RESULTS
 from ..runtime import count_row_shards
 from ..sampling import (
-    HMC,
+    MCLMC,
     SGLD,
     Chains,
     Method,
@@ -78,8 +78,8 @@ class Sampled(AbstractObjective):
     - `route`: how to compute the gradient, as for `jaxsvm.evidence_gradient`; by default `"kernel"` for fewer
       than 1,000 examples on one device, and `"fisher"`, whose time does not grow like their square,
       otherwise.
-    - `method`: `jaxsvm.sampling.HMC(...)` or `NUTS(...)`, or `SGLD(...)` for chains that see a random batch
-      of the examples at each step. These begin at the mode in each step of the search.
+    - `method`: `jaxsvm.sampling.MCLMC(...)`, `HMC(...)` or `NUTS(...)`, or `SGLD(...)` for chains that see a
+      batch of the examples at each step. These begin at the mode in each step of the search.
     - `chains`: the number of chains, at least two.
     - `warmup`, `draws`: the numbers of draws of each chain at each step, before and after it has adapted.
     - `first_warmup`: the number of draws of each chain before the first step.
@@ -97,7 +97,7 @@ class Sampled(AbstractObjective):
 
     approximation: AbstractApproximation | None = None
     route: Route | None = eqx.field(static=True, default=None, kw_only=True)
-    method: Method | SGLD = eqx.field(static=True, default=HMC(), kw_only=True)
+    method: Method | SGLD = eqx.field(static=True, default=MCLMC(), kw_only=True)
     chains: int = eqx.field(static=True, default=8, kw_only=True)
     warmup: int = eqx.field(static=True, default=20, kw_only=True)
     draws: int = eqx.field(static=True, default=80, kw_only=True)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from ..approximations import check_lost_variance
 from ..runtime import Progress, filter_jit
 from ..sampling import (
-    HMC,
+    MCLMC,
     Chains,
     Method,
     Setup,
@@ -62,7 +62,7 @@ class Thermodynamic:
     - `chains`: the number of chains, which give the standard error.
     - `warmup`, `draws`: the numbers of draws of each chain at each temperature, before and after it has
       adapted.
-    - `sampler`: `jaxsvm.sampling.HMC(...)` or `NUTS(...)`.
+    - `sampler`: `jaxsvm.sampling.MCLMC(...)`, `HMC(...)` or `NUTS(...)`.
     """
 
     temperatures: int = 16
@@ -70,7 +70,7 @@ class Thermodynamic:
     chains: int = 16
     warmup: int = 60
     draws: int = 100
-    sampler: Method = HMC()  # noqa: RUF009, it is immutable
+    sampler: Method = MCLMC()  # noqa: RUF009, it is immutable
 
     def __post_init__(self) -> None:
         check_counts(self, temperatures=4, chains=2, warmup=0, draws=4)

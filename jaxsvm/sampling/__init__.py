@@ -2,7 +2,6 @@
 
 from ._batches import check_batches as check_batches
 from ._batches import linearize_by_draws as linearize_by_draws
-from ._chains import QUARTER_PERIOD as QUARTER_PERIOD
 from ._chains import Chains as Chains
 from ._chains import Draws as Draws
 from ._chains import Traces as Traces
@@ -34,7 +33,9 @@ from ._sample import check_sampler as check_sampler
 from ._sample import sample as sample
 from ._sample import set_up as set_up
 from ._samplers import HMC as HMC
+from ._samplers import MCLMC as MCLMC
 from ._samplers import NUTS as NUTS
+from ._samplers import QUARTER_PERIOD as QUARTER_PERIOD
 from ._samplers import SGLD as SGLD
 from ._samplers import Method as Method
 from ._samplers import blackjax as blackjax

@@ -47,16 +47,16 @@ def check_batches(model: KernelMachine, x: Float[Array, "n d"], method: SGLD) ->
     if method.batch >= x.shape[0]:
         raise ValueError(
             f"a batch of {method.batch} is not smaller than the data, {x.shape[0]} examples: lower `batch`, "
-            "or use `sampling.HMC()`, which has no bias"
+            "or use `sampling.MCLMC()`, which has no bias"
         )
     if model.loss.has_wall:
         raise ValueError(
             "a loss with a wall has slopes without bound, which batches cannot estimate: use "
-            "`sampling.HMC()`"
+            "`sampling.MCLMC()`"
         )
     if count_row_shards(x) > 1:
         raise ValueError(
-            "batches need all examples on one device, but several devices share them: use `sampling.HMC()`"
+            "batches need all examples on one device, but several devices share them: use `sampling.MCLMC()`"
         )
 
 

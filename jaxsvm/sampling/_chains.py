@@ -9,13 +9,12 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ..hyperparameters import parameters
 from ..linalg import solve_triangular
-from ._samplers import HMC, Method, first_state, trajectory
+from ._samplers import Method, first_state, longest_step, trajectory
 from ._target import Scaling, Target, find_mode, log_density, no_scaling, scale, slopes, total_loss
 
 _ROUNDS = 3  # of warm-up: each but the last ends with a new scaling
 COORDINATES = 4  # leading white coordinates that are traced
-_LARGEST_STEP, _SMALLEST_STEP = 2.0, 1e-5
-QUARTER_PERIOD = 1.57  # of a direction of unit width
+_SMALLEST_STEP = 1e-5
 
 
 class Chains(NamedTuple):
@@ -89,7 +88,7 @@ def all_at(b: Float[Array, " p"], chains: int) -> Float[Array, "chains p"]:
 def start_chains(target: Target, method: Method, chains: int) -> Chains:
     """Start all chains at the mode.
 
-    **Arguments:** `target`, the posterior; `method`, `HMC` or `NUTS`; `chains`, the number of chains.
+    **Arguments:** `target`, the posterior; `method`, such as `HMC`; `chains`, the number of chains.
 
     **Returns:** the `Chains`.
     """
@@ -100,7 +99,7 @@ def start_chains(target: Target, method: Method, chains: int) -> Chains:
 def first_log_step(method: Method, dtype: Any) -> Float[Array, ""]:
     """The logarithm of the first step size of the chains.
 
-    **Arguments:** `method`, `HMC` or `NUTS`; `dtype`, the type of their numbers.
+    **Arguments:** `method`, such as `HMC`; `dtype`, the type of their numbers.
 
     **Returns:** a number.
     """
@@ -114,7 +113,7 @@ def warm_up(
 
     The warm-up runs in rounds; each round but the last ends with a new scaling.
 
-    **Arguments:** `target`, the posterior; `method`, `HMC` or `NUTS`; `chains`, before the warm-up; `key`, a
+    **Arguments:** `target`, the posterior; `method`, such as `HMC`; `chains`, before the warm-up; `key`, a
     random key; `draws`, the number of draws of each chain; `age`, the number of draws that have already
     adapted the step size: the larger, the less it changes.
 
@@ -147,7 +146,7 @@ def _warm_up_round(target, method, chains, key, draws, age):
             gain = 2.0 / (1.0 + time / 4) ** 0.8
             surplus = jnp.mean(info.acceptance_rate) - method.target_acceptance
             log_step = log_step + (gain * surplus).astype(log_step.dtype)
-            log_step = jnp.clip(log_step, jnp.log(_SMALLEST_STEP), jnp.log(_largest_step(method)))
+            log_step = jnp.clip(log_step, jnp.log(_SMALLEST_STEP), jnp.log(longest_step(method)))
         return (state, log_step, means + moments(target, latent) / draws, time + 1), None
 
     state = _begin(target, scaling, chains.b)
@@ -156,17 +155,6 @@ def _warm_up_round(target, method, chains, key, draws, age):
     (state, log_step, means, _), _ = jax.lax.scan(body, begin, keys)
     chains = Chains(state.position @ scaling.root.T, chains.curvature, log_step)
     return chains, mean_curvature(*means)
-
-
-def _largest_step(method: Method) -> float:
-    """The step size for which a trajectory covers a quarter of the period of scaled coordinates.
-
-    A longer trajectory would be on its way back: if the posterior is nearly Gaussian, adaptation alone could
-    increase the step size until trajectories end where they began.
-    """
-    if isinstance(method, HMC) and method.rescale:
-        return min(QUARTER_PERIOD / method.integration_steps, _LARGEST_STEP)
-    return _LARGEST_STEP
 
 
 def moments(target: Target, latent: Float[Array, "chains n"]) -> Float[Array, "4 n"]:
@@ -211,7 +199,7 @@ def draw(
 ) -> tuple[Chains, Float[Array, "chains p"], Traces, Float[Array, "kept chains p"]]:
     """Draw from the posterior.
 
-    **Arguments:** `target`, the posterior; `method`, `HMC` or `NUTS`; `chains`, before the first draw; `key`,
+    **Arguments:** `target`, the posterior; `method`, such as `HMC`; `chains`, before the first draw; `key`,
     a random key; `draws`, the number of draws of each chain; `keep`, about how many of them to keep
     (`kept_numbers` has their numbers).
 
@@ -268,19 +256,19 @@ def _move(target: Target, method: Method, scaling: Scaling, state, step_size, ke
     """Move each chain along one trajectory."""
     count, rank = state.position.shape
     size_key, move_key = jax.random.split(key)
+    penalty = parameters(target.loss).get("C") if method.shorten_by_penalty else None
+    if penalty is not None:
+        step_size = step_size / jnp.maximum(penalty, 1.0).astype(step_size.dtype)
     sizes = jnp.full(count, step_size)
     if method.jitter:
         spread = jax.random.uniform(size_key, (count,), sizes.dtype, -method.jitter, method.jitter)
         sizes = sizes * (1 + spread)
-    penalty = parameters(target.loss).get("C") if method.shorten_by_penalty else None
-    if penalty is not None:
-        sizes = sizes / jnp.maximum(penalty, 1.0).astype(sizes.dtype)
     masses = jnp.ones(rank, state.position.dtype)
 
     def density(c):
         return log_density(target, scaling, c)
 
     def move_one(key, state, size):
-        return trajectory(method, key, state, density, size, masses)
+        return trajectory(method, key, state, density, size, masses, step_size)
 
     return jax.vmap(move_one)(jax.random.split(move_key, count), state, sizes)

@@ -232,7 +232,7 @@ def check_batch_noise(batch_noise: float, divergent: int) -> list[str]:
     if divergent:
         problems.append(
             f"{divergent} draws are far from all others: lower `step_size` of `SGLD`, or use "
-            "`sampling.HMC()`"
+            "`sampling.MCLMC()`"
         )
     return problems
 

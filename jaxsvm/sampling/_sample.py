@@ -24,7 +24,7 @@ from ..validation import as_points, check_count
 from ._batches import check_batches
 from ._chains import Chains, Traces, draw, kept_numbers, start_chains, warm_up
 from ._diagnostics import Diagnostics, diagnose, warn_of_problems
-from ._samplers import HMC, SGLD, Method, require_method
+from ._samplers import MCLMC, SGLD, Method, require_method
 from ._target import Target
 
 _PIECES, _SHORTEST_PIECE = 20, 50  # of a long run; the progress bar advances after each piece
@@ -154,7 +154,7 @@ def sample(
     *,
     key: Any,
     approximation: AbstractApproximation = Exact(),  # noqa: B008, it is immutable
-    method: Method = HMC(),  # noqa: B008, it is immutable
+    method: Method = MCLMC(),  # noqa: B008, it is immutable
     chains: int = 8,
     warmup: int = 200,
     draws: int = 500,
@@ -175,7 +175,7 @@ def sample(
     - `key`: a random key; the same key gives the same draws.
     - `approximation`: how to represent the kernel matrix. `jaxsvm.Exact()`, the default, has one white
       coordinate per example; `jaxsvm.Nystrom(rank=...)` and `jaxsvm.RandomFourier(features=...)` have fewer.
-    - `method`: `jaxsvm.sampling.HMC(...)` or `NUTS(...)`.
+    - `method`: `jaxsvm.sampling.MCLMC(...)`, `HMC(...)` or `NUTS(...)`.
     - `chains`: the number of chains.
     - `warmup`: the number of draws of each chain that adapt the step size and the scaling.
     - `draws`: the number of draws of each chain after that.
@@ -296,7 +296,7 @@ def check_sampler(
 ) -> None:
     """Raise unless the model has a posterior, and the options of the sampler are valid.
 
-    **Arguments:** `model`, the kernel machine; `method`, `HMC`, `NUTS` or `SGLD`; `by_batches`, whether it
+    **Arguments:** `model`, the kernel machine; `method`, a sampler; `by_batches`, whether it
     may be `SGLD`; `counts`, by name.
     """
     if model.offset:

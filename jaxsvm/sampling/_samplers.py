@@ -1,12 +1,17 @@
-"""The samplers, Hamiltonian Monte Carlo and the no-U-turn sampler, and the parts of BlackJAX they use."""
+"""The samplers: Hamiltonian, no-U-turn, microcanonical and Langevin, and the parts of BlackJAX they use."""
 
 import dataclasses
 from functools import cache
 from typing import Any, get_args
 
 import jax
+import jax.numpy as jnp
 
 from ..validation import check_count, check_number, check_switch
+
+QUARTER_PERIOD = 1.57  # of a direction of unit width
+_LONGEST_STEP = 2.0
+_FEWEST_STEPS, _MOST_STEPS = 2, 64  # of a trajectory whose number of steps follows the step size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +65,34 @@ class NUTS:
 
 
 @dataclasses.dataclass(frozen=True)
+class MCLMC:
+    """Microcanonical Monte Carlo with a Metropolis step after each trajectory.
+
+    The velocity has unit length, and the force only turns it (J. Robnik and others, "Metropolis adjusted
+    microcanonical Hamiltonian Monte Carlo", 2025). A trajectory is accepted with the probability
+    `min(1, exp(-W))`, where W is the error of the energy, so the draws have no bias. Steps are multiplied by
+    the root of the number of white coordinates: each coordinate then moves about as far as with `HMC`. A
+    single coordinate has no direction to turn to, and moves by `HMC`.
+
+    **Arguments:** `integration_steps`, the number of steps in a trajectory, or None for as many as a quarter
+    of a period takes at the adapted step size; `step_size`, `target_acceptance`, `rescale`, `jitter` and
+    `shorten_by_penalty` as for `HMC`. Each step needs one gradient.
+    """
+
+    integration_steps: int | None = None
+    step_size: float | None = None
+    target_acceptance: float = 0.7
+    rescale: bool = True
+    jitter: float = 0.2
+    shorten_by_penalty: bool = False
+
+    def __post_init__(self) -> None:
+        if self.integration_steps is not None:
+            check_count("integration_steps", self.integration_steps)
+        _check_common(self)
+
+
+@dataclasses.dataclass(frozen=True)
 class SGLD:
     """Stochastic gradient Langevin dynamics: each step sees a random batch of the examples.
 
@@ -92,7 +125,7 @@ class SGLD:
             check_number("step_size", self.step_size, above=0, below=2)
 
 
-Method = HMC | NUTS
+Method = HMC | NUTS | MCLMC
 
 
 def require_method(name: str, method: Any, by_batches: bool = False) -> None:
@@ -135,6 +168,8 @@ def blackjax() -> Any:
     with jax.ensure_compile_time_eval():
         import blackjax
         import blackjax.adaptation.step_size
+        import blackjax.mcmc.adjusted_mclmc
+        import blackjax.mcmc.integrators
         import blackjax.sgmcmc.sgld
         import blackjax.smc.from_mcmc
         import blackjax.smc.resampling
@@ -144,22 +179,59 @@ def blackjax() -> Any:
 
 @cache
 def _kernel(kind: type[Method]) -> Any:
-    return (blackjax().hmc if kind is HMC else blackjax().nuts).build_kernel()
+    package = blackjax()
+    if kind is MCLMC:
+        integrator = package.mcmc.integrators.isokinetic_velocity_verlet
+        return package.mcmc.adjusted_mclmc.build_kernel(integrator)
+    return (package.hmc if kind is HMC else package.nuts).build_kernel()
+
+
+def longest_step(method: Method) -> float:
+    """The step size at which a trajectory covers a quarter of the period of scaled coordinates.
+
+    A longer trajectory would be on its way back: if the posterior is nearly Gaussian, adaptation alone could
+    increase the step size until trajectories end where they began.
+
+    **Arguments:** `method`, such as `HMC`.
+
+    **Returns:** a number.
+    """
+    if isinstance(method, NUTS) or not method.rescale:
+        return _LONGEST_STEP
+    steps = method.integration_steps
+    return min(QUARTER_PERIOD / (_FEWEST_STEPS if steps is None else steps), _LONGEST_STEP)
 
 
 def trajectory(
-    method: Method, key: Any, state: Any, log_density: Any, step_size: Any, inverse_masses: Any
+    method: Method,
+    key: Any,
+    state: Any,
+    log_density: Any,
+    step_size: Any,
+    inverse_masses: Any,
+    typical_size: Any = None,
 ) -> tuple[Any, Any]:
     """Move one chain along one trajectory.
 
-    **Arguments:** `method`, `HMC` or `NUTS`; `key`, a random key; `state`, that of the chain; `log_density`,
-    a function of its position; `step_size`, the size of a leapfrog step; `inverse_masses`, a vector or a
-    matrix.
+    **Arguments:** `method`, `HMC`, `NUTS` or `MCLMC`; `key`, a random key; `state`, that of the chain;
+    `log_density`, a function of its position; `step_size`, the size of a step; `inverse_masses`, a vector or,
+    except for `MCLMC`, a matrix; `typical_size`, the step size that determines the number of steps, by
+    default `step_size`.
 
     **Returns:** the next state, and BlackJAX's record of the trajectory.
     """
-    length = method.integration_steps if isinstance(method, HMC) else method.max_doublings
-    return _kernel(type(method))(key, state, log_density, step_size, inverse_masses, length)
+    if isinstance(method, NUTS):
+        length = method.max_doublings
+    elif method.integration_steps is not None:
+        length = method.integration_steps
+    else:
+        size = step_size if typical_size is None else typical_size
+        length = jnp.clip(jnp.round(QUARTER_PERIOD / size), 1, _MOST_STEPS).astype(int)
+    if isinstance(method, MCLMC) and len(inverse_masses) > 1:
+        size = step_size * len(inverse_masses) ** 0.5
+        return _kernel(MCLMC)(key, state, log_density, size, (length,), inverse_masses)
+    kernel = _kernel(NUTS if isinstance(method, NUTS) else HMC)
+    return kernel(key, state, log_density, step_size, inverse_masses, length)
 
 
 def langevin_step(key: Any, position: Any, force: Any, step_size: Any, temperature: Any) -> Any:

@@ -8,6 +8,7 @@ import pytest
 import jaxsvm as jsvm
 from jaxsvm.sampling import (
     HMC,
+    MCLMC,
     NUTS,
     SGLD,
     Target,
@@ -85,7 +86,9 @@ def test_a_gaussian_posterior_is_sampled_without_bias(step_size):
     assert float(drawn.batch_noise) < 1e-12 and not bool(jnp.any(drawn.traces.divergent))
 
 
-@pytest.mark.parametrize("method", [HMC(), NUTS(), SGLD(8)], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "method", [HMC(), NUTS(), MCLMC(), SGLD(8)], ids=lambda m: type(m).__name__
+)
 def test_one_run_of_chains_for_all_methods(method):
     """Draws, their losses, and energies that add fresh momenta."""
     posterior = target(jsvm.losses.LeastSquares(1.5))
@@ -106,6 +109,9 @@ def test_one_run_of_chains_for_all_methods(method):
     # the energy of a trajectory is that of its beginning, which is the draw before
     before = density if drawn.batch_noise is not None else density[:-1]
     kinetic = np.asarray(traces.energy)[-len(before) :] - before
+    if isinstance(method, MCLMC):  # velocities have unit length
+        np.testing.assert_allclose(kinetic, 0.5, rtol=1e-9)
+        return
     assert kinetic.min() >= -1e-9
     error = kinetic.mean(axis=0).std(ddof=1) / 20**0.5
     assert abs(kinetic.mean() - 3 / 2) < 4 * error

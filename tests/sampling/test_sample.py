@@ -9,7 +9,7 @@ from scipy import stats
 import jaxsvm as jsvm
 from jaxsvm.approximations import LandmarkSubspace
 from jaxsvm.runtime import filter_jit
-from jaxsvm.sampling import HMC, NUTS, SamplingWarning, paper_setting, sample
+from jaxsvm.sampling import HMC, MCLMC, NUTS, SamplingWarning, paper_setting, sample
 from jaxsvm.sampling._chains import Traces, draw, start_chains, warm_up
 from jaxsvm.sampling._diagnostics import diagnose, ess_bulk, ess_tail, rhat, split_rhat
 from jaxsvm.sampling._target import Target
@@ -48,7 +48,11 @@ def quadrature(model):
     return mean, np.sqrt(total), plus / (plus + minus), average
 
 
-@pytest.mark.parametrize("method", [HMC(), NUTS(max_doublings=4)], ids=["HMC", "NUTS"])
+def name_of(method):
+    return type(method).__name__
+
+
+@pytest.mark.parametrize("method", [HMC(), NUTS(max_doublings=4), MCLMC()], ids=name_of)
 def test_moments_and_probabilities_against_quadrature(method):
     posterior = sample(HINGE, X, Y, key=jax.random.key(0), method=method, draws=1000)
     assert not posterior.diagnostics.problems
@@ -67,12 +71,13 @@ def test_moments_and_probabilities_against_quadrature(method):
     np.testing.assert_array_equal(posterior.predict(NEW), signs)
 
 
-def test_simulation_based_calibration():
+@pytest.mark.parametrize("method", [HMC(), MCLMC()], ids=name_of)
+def test_simulation_based_calibration(method):
     """Data drawn from the model itself: the truth has any rank among draws with the same probability."""
     x = jnp.linspace(-2, 2, 6)[:, None]
     loss = jsvm.losses.Probit(0.5)
     factor = LandmarkSubspace(None, 6).whiten(KERNEL, x).factor
-    method, kept, simulations = HMC(), 15, 400
+    kept, simulations = 15, 400
 
     def simulate(key):
         truth_key, label_key, warm_key, draw_key = jax.random.split(key, 4)
@@ -90,6 +95,19 @@ def test_simulation_based_calibration():
     for quantity in np.asarray(ranks).T:
         counts = np.bincount(quantity, minlength=kept + 1)
         assert stats.chisquare(counts).pvalue > 1e-3
+
+
+@pytest.mark.filterwarnings("ignore::jaxsvm.sampling.SamplingWarning")  # too few draws to judge
+def test_the_length_of_a_trajectory_follows_the_step_size():
+    """A quarter of a period, 1.57, of `MCLMC`; 2 steps at least, and as many as asked for otherwise."""
+    options = {"key": jax.random.key(0), "warmup": 0, "draws": 20}
+    for size, steps in ((0.4, 4), (0.1, 16), (1e-4, 64)):
+        drawn = sample(HINGE, X, Y, **options, method=MCLMC(step_size=size))
+        np.testing.assert_array_equal(drawn.traces.steps, steps)
+    drawn = sample(HINGE, X, Y, **options, method=MCLMC(5, step_size=0.1))
+    np.testing.assert_array_equal(drawn.traces.steps, 5)
+    adapted = sample(HINGE, X, Y, **{**options, "warmup": 100}, method=MCLMC())
+    assert np.all(np.asarray(adapted.traces.steps) >= 2)
 
 
 def test_runs_are_repeatable_and_keep_what_is_asked_for():
@@ -194,7 +212,7 @@ def test_problems_are_reported():
     assert "PROBLEM" in str(wild) and "R-hat" in str(wild)
 
 
-@pytest.mark.parametrize("method", [HMC(), NUTS(max_doublings=3)], ids=["HMC", "NUTS"])
+@pytest.mark.parametrize("method", [HMC(), NUTS(max_doublings=3), MCLMC()], ids=name_of)
 def test_a_low_rank_is_reported(method):
     x = jnp.linspace(-3, 3, 12)[:, None]
     y = jnp.where(jnp.sin(3 * x[:, 0]) > 0, 1.0, -1.0)
@@ -256,8 +274,9 @@ def test_bad_input_is_refused():
         sample(HINGE, X, Y, key=key, method="hmc")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="`step_size` must be positive"):
         HMC(step_size=0.0)
-    with pytest.raises(ValueError, match="`integration_steps` must be a positive integer"):
-        HMC(integration_steps=0)
+    for kind in (HMC, MCLMC):
+        with pytest.raises(ValueError, match="`integration_steps` must be a positive integer"):
+            kind(integration_steps=0)
     with pytest.raises(ValueError, match="landmarks are more than"):
         sample(HINGE, X, Y, key=key, approximation=jsvm.Nystrom(landmarks=4))
     with pytest.raises(

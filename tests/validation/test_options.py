@@ -33,6 +33,7 @@ def draw(**options):
 COUNTS = {
     sampling.HMC: ["integration_steps"],
     sampling.NUTS: ["max_doublings"],
+    sampling.MCLMC: ["integration_steps"],
     sampling.SGLD: ["batch", "steps"],
     evidence.Thermodynamic: ["temperatures", "chains", "warmup", "draws"],
     evidence.TemperedSMC: ["particles", "runs", "moves", "max_temperatures"],
@@ -53,6 +54,7 @@ COUNTS = {
 NUMBERS = {
     sampling.HMC: ["step_size", "target_acceptance", "jitter"],
     sampling.NUTS: ["step_size", "target_acceptance", "jitter"],
+    sampling.MCLMC: ["step_size", "target_acceptance", "jitter"],
     sampling.SGLD: ["step_size"],
     evidence.Thermodynamic: ["power"],
     evidence.TemperedSMC: ["target_ess"],
@@ -103,7 +105,7 @@ def test_weights_of_a_prior_are_positive():
             )
 
 
-@pytest.mark.parametrize("kind", [sampling.HMC, sampling.NUTS])
+@pytest.mark.parametrize("kind", [sampling.HMC, sampling.NUTS, sampling.MCLMC])
 def test_switches_are_truth_values(kind):
     for name in ("rescale", "shorten_by_penalty"):
         refused(kind, name, 1.0, TypeError)
