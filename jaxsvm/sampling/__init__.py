@@ -39,6 +39,7 @@ from ._samplers import QUARTER_PERIOD as QUARTER_PERIOD
 from ._samplers import SGLD as SGLD
 from ._samplers import Method as Method
 from ._samplers import blackjax as blackjax
+from ._samplers import count_steps as count_steps
 from ._samplers import first_state as first_state
 from ._samplers import paper_setting as paper_setting
 from ._samplers import require_method as require_method

@@ -202,6 +202,18 @@ def longest_step(method: Method) -> float:
     return min(QUARTER_PERIOD / (_FEWEST_STEPS if steps is None else steps), _LONGEST_STEP)
 
 
+def count_steps(method: HMC | MCLMC, step_size: Any) -> Any:
+    """The number of steps in a trajectory: as given, or as many as a quarter of a period takes.
+
+    **Arguments:** `method`; `step_size`, the typical size of a step.
+
+    **Returns:** an integer, or an array with one.
+    """
+    if method.integration_steps is not None:
+        return method.integration_steps
+    return jnp.clip(jnp.round(QUARTER_PERIOD / step_size), 1, _MOST_STEPS).astype(int)
+
+
 def trajectory(
     method: Method,
     key: Any,
@@ -221,17 +233,13 @@ def trajectory(
     **Returns:** the next state, and BlackJAX's record of the trajectory.
     """
     if isinstance(method, NUTS):
-        length = method.max_doublings
-    elif method.integration_steps is not None:
-        length = method.integration_steps
-    else:
-        size = step_size if typical_size is None else typical_size
-        length = jnp.clip(jnp.round(QUARTER_PERIOD / size), 1, _MOST_STEPS).astype(int)
+        doublings = method.max_doublings
+        return _kernel(NUTS)(key, state, log_density, step_size, inverse_masses, doublings)
+    steps = count_steps(method, step_size if typical_size is None else typical_size)
     if isinstance(method, MCLMC) and len(inverse_masses) > 1:
         size = step_size * len(inverse_masses) ** 0.5
-        return _kernel(MCLMC)(key, state, log_density, size, (length,), inverse_masses)
-    kernel = _kernel(NUTS if isinstance(method, NUTS) else HMC)
-    return kernel(key, state, log_density, step_size, inverse_masses, length)
+        return _kernel(MCLMC)(key, state, log_density, size, (steps,), inverse_masses)
+    return _kernel(HMC)(key, state, log_density, step_size, inverse_masses, steps)
 
 
 def langevin_step(key: Any, position: Any, force: Any, step_size: Any, temperature: Any) -> Any:

@@ -65,6 +65,8 @@ def test_a_newcomer_can_read_the_readme_at_once():
         ),
         ("benchmarks/criteria.py", ["--quick"], "GridSearchCV of SVC"),
         ("benchmarks/evidence.py", ["--quick"], "Effective draws"),
+        ("benchmarks/samplers.py", ["--quick"], "per gradient"),
+        ("benchmarks/log_evidence.py", ["--quick"], "Bridge and smc"),
         pytest.param(
             "benchmarks/soak.py",
             ["--quick"],
