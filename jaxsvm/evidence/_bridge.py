@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..linalg import solve_triangular
-from ..runtime import filter_jit
+from ..runtime import count_row_shards, filter_jit
 from ..sampling import (
     HMC,
     NUTS,
@@ -95,7 +95,9 @@ class _Ratios(NamedTuple):
 
 def bridge(setup: Setup, method: Bridge, key) -> LogEvidence:
     """The log evidence by bridge sampling; problems are recorded without a warning."""
-    ratios, loss, traces, step_size, whitening_error, batch_noise = _sampled(setup, method, key)
+    ratios, loss, traces, step_size, whitening_error, batch_noise = _sampled(
+        setup, method, count_row_shards(setup.x), key
+    )
     chains = diagnose(traces, step_size, whitening_error, batch_noise=batch_noise)
     draws, points = (np.asarray(part, np.float64).T for part in ratios)
     pairs = [_partition(*pair) for pair in zip(draws, points, strict=True)]
@@ -123,15 +125,15 @@ def bridge(setup: Setup, method: Bridge, key) -> LogEvidence:
 
 
 @filter_jit
-def _sampled(setup: Setup, method: Bridge, key):
+def _sampled(setup: Setup, method: Bridge, shards: int, key):
     """The log ratios of each chain, the losses, the traces, and what else the diagnostics need."""
     whitening, target = setup.whiten()
     start_key, draw_key, point_key = jax.random.split(key, 3)
     sampler, count = method.sampler, method.chains
     if isinstance(sampler, SGLD):
-        start = find_center(target, start_key)
+        start = find_center(target, start_key, shards)
         drawn = draw_by_batches(
-            target, sampler, start, draw_key, count, method.warmup, method.draws
+            target, sampler, start, draw_key, count, method.warmup, method.draws, shards
         )
         b, state, batch_noise = drawn.b, drawn.chains, drawn.batch_noise
         loss = _losses(target, b)

@@ -150,8 +150,8 @@ def _sampled_gradient(
     whitening, target = setup.whiten()
     warm_key, draw_key = jax.random.split(key)
     if isinstance(method, SGLD):
-        start = find_center(target, warm_key)
-        drawn = draw_by_batches(target, method, start, draw_key, chains, warmup, draws)
+        start = find_center(target, warm_key, shards)
+        drawn = draw_by_batches(target, method, start, draw_key, chains, warmup, draws, shards)
         by_chain = gradients_of_chains(setup, whitening.factor, drawn.b, route, shards)
         traces = traces_by_batches(drawn, by_chain.loss, method.steps, warm_key)
         return by_chain.gradient, drawn.chains, traces, whitening.error, drawn.batch_noise

@@ -160,7 +160,7 @@ class Sampled(AbstractObjective):
     def init(self, model: KernelMachine, data: Data, key: Any) -> Any:
         whitening, target = self._setup(model, data).whiten()
         if isinstance(self.method, SGLD):
-            center = find_center(target, key)
+            center = find_center(target, key, self.shards)
             start = Chains(center[None], jnp.zeros_like(target.y), jnp.zeros((), center.dtype))
             return _without_kernel(start, whitening.factor)
         chains = start_chains(target, self.method, self.chains)
@@ -206,7 +206,14 @@ class Sampled(AbstractObjective):
         chains = _with_kernel(memory, whitening.factor)
         if isinstance(method, SGLD):
             drawn = draw_by_batches(
-                target, method, chains.b[0], draw_key, self.chains, self.warmup, self.draws
+                target,
+                method,
+                chains.b[0],
+                draw_key,
+                self.chains,
+                self.warmup,
+                self.draws,
+                self.shards,
             )
             by_chain = gradients_of_chains(
                 setup, whitening.factor, drawn.b, self.route, self.shards
