@@ -97,6 +97,24 @@ def resumed(*shared) -> dict[str, list[float]]:
     return {"whole": saved(shared, None, 4), "resumed": saved(shared, file, 4)}
 
 
+def left_out(x, y, weights):
+    """Leave-one-out, and its gradient: for few examples."""
+    low = jsvm.Nystrom(rank=8, landmarks=list(range(8)))
+
+    def value(model):
+        criterion = jsvm.criteria.LeaveOneOut("smooth")
+        return criterion(model, x, y, weights=weights, approximation=low)
+
+    return jax.value_and_grad(value)(machine("LeastSquares"))
+
+
+def few(number: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first of the rows of a process."""
+    x, y = data()
+    begin = number * EXAMPLES // 2
+    return x[begin : begin + 10], y[begin : begin + 10]
+
+
 def sampled(x, y, weights):
     options = {"approximation": LOW, "key": jax.random.key(1), "weights": weights, "chains": 2}
     posterior = jsvm.sample(machine("Hinge"), x, y, **options, warmup=20, draws=20, progress=False)
@@ -217,6 +235,7 @@ def process(number: int, address: str, event: str) -> None:
         jsvm.fit(machine("Hinge", C=1.0 + number), *shared[:2], approximation=LOW)
     results = {name: numbers(run(*shared)) for name, run in RUNS.items() if name in PROCESS_RUNS}
     results["batches"] = numbers(by_batches(2, *shared)[0])
+    results["leave-one-out"] = numbers(left_out(*jsvm.shard(*few(number))))
     if number == 0:
         print(json.dumps(results))
 

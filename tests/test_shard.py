@@ -79,9 +79,12 @@ def test_two_processes_agree_with_one():
     assert (code, other_code) == (0, 0), errors + other_errors
     results = json.loads(output.splitlines()[-1])
     x, y = devices.data()
-    assert set(results) == {*devices.PROCESS_RUNS, "batches"}
+    assert set(results) == {*devices.PROCESS_RUNS, "batches", "leave-one-out"}
     one = devices.by_batches(2, *devices.padded(x, y, 2))[0]
     np.testing.assert_allclose(results.pop("batches"), devices.numbers(one), rtol=1e-9, atol=1e-9)
+    few = [np.concatenate(parts) for parts in zip(devices.few(0), devices.few(1), strict=True)]
+    one = devices.numbers(devices.left_out(*few, None))
+    np.testing.assert_allclose(results.pop("leave-one-out"), one, rtol=1e-9, atol=1e-9)
     for name, several in results.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of low ranks and short chains

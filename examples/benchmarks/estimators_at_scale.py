@@ -99,14 +99,15 @@ class Grid:
         penalties = np.logspace(-2, 2, 5) if self.classify else np.logspace(-3, 1, 5)
         found = []
         for values in itertools.product(gammas.tolist(), penalties[: self.points].tolist()):
-            point = dict(zip(("nystroem__gamma", penalty), values, strict=True))
+            point: dict[str, float] = dict(zip(("nystroem__gamma", penalty), values, strict=True))
             key = f"{self.name}/{text(point)}"
             scored = self.store.compute(key, lambda point=point: score(pipeline, point, x, y))
             print(f"{key:40s} {scored}", flush=True)
             found.append((scored["score"], point, scored))
         _, self.point, _ = max(found, key=lambda one: one[0])
         begin, work = time.perf_counter(), time.process_time()
-        self.best = clone(pipeline).set_params(**self.point).fit(x, y)
+        best: Any = clone(pipeline)
+        self.best = best.set_params(**self.point).fit(x, y)
         if self.classify:
             held_out: Any = cross_val_predict(self.best, x, y, cv=FOLDS, method="decision_function")
             self.sigmoid = LogisticRegression(C=1e6).fit(held_out[:, None], y)
@@ -168,7 +169,7 @@ def run(method: str, name: str, options: Any, grids: Store) -> dict[str, Any]:
         warnings.simplefilter("ignore")  # searches and peers may reach their limits of iterations
         estimator.fit(x, y)
     seconds, cpu_seconds = time.perf_counter() - begin, time.process_time() - work
-    if isinstance(estimator, Grid):
+    if method == "grid":
         seconds, cpu_seconds = estimator.seconds, estimator.cpu_seconds
     record: dict[str, Any] = {
         "rows": len(y),

@@ -263,7 +263,9 @@ def _averaged(task: Task, states: State, rows: Row) -> State:
     for start in range(len(states.code)):
         best = member(states.best, start)
         if np.isfinite(rows.change[start]).any():
-            model, step = mean_near_lowest(member(rows.model, start), rows.change[start], tolerance)
+            model, step = mean_near_lowest(
+                member(rows.model, start), np.asarray(rows.change[start]), tolerance
+            )
             best = best._replace(model=model, step=jnp.asarray(step, best.step.dtype))
         ends.append(best)
     return states._replace(best=stack(ends))
