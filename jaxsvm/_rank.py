@@ -12,7 +12,7 @@ from ._fit import Fit, as_data, fit
 from ._machine import Machine
 from .approximations import ApproximationWarning, Exact, Nystrom, Representation, represent
 from .hyperparameters import unfreeze
-from .runtime import jit, warn_user
+from .runtime import gather_rows, jit, warn_user
 from .validation import check_count, check_number
 
 _ROWS = 16  # of the kernel matrix at a time
@@ -42,10 +42,25 @@ def lost_fit(fit: Fit, *, examples: int = 256, seed: int = 0) -> Float[Array, ""
     check_count("seed", seed, 0)
     if fit.expansion is None:
         return jnp.zeros((), fit.latent.dtype)
-    present = np.flatnonzero(np.asarray(fit.weights) > 0)
-    random = np.random.default_rng(seed)
-    some = random.choice(present, min(examples, len(present)), replace=False)
+    some = _some_present(fit.weights, examples, np.random.default_rng(seed))
     return _lost_fit(jax.lax.stop_gradient(unfreeze(fit.model).kernel), fit, jnp.asarray(some))
+
+
+def _some_present(
+    weights: Float[Array, " n"], count: int, random: np.random.Generator
+) -> Int[np.ndarray, " m"]:
+    """Random examples of positive weight, or all of them if there are fewer than `count`.
+
+    Weights may be divided among processes, so only those of random rows are read.
+    """
+    examples = weights.shape[0]
+    tried = min(2 * count, examples)
+    while True:
+        rows = random.choice(examples, tried, replace=False)
+        present = rows[gather_rows(weights, rows) > 0]
+        if len(present) >= count or tried == examples:
+            return present[:count]
+        tried = min(4 * tried, examples)
 
 
 @jit

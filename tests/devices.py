@@ -6,7 +6,8 @@
 `compare` prints, as JSON, how far results on all devices differ from those on one device, and which
 collective operations the compiled programs have. `process` prints the results of two processes, each of
 which has half of the rows. EVENT is "none", "different models", "different inputs", or "death", with which
-the second process ends without a word.
+the second process ends without a word. With "checkpoint" both print a search in one go and the same search
+in two parts, whose file is in the folder `JAXSVM_TEST_FOLDER`; with "different files" each has its own file.
 """
 
 import json
@@ -23,6 +24,7 @@ from jax.sharding import Mesh
 
 import jaxsvm as jsvm
 from jaxsvm.runtime import device_groups
+from jaxsvm.sampling import SGLD, Target, draw_by_batches, find_center
 
 EXAMPLES = 1102  # not a multiple of four, and more than a solver treats as few
 LOW = jsvm.Nystrom(rank=12, landmarks=list(range(0, 360, 30)))
@@ -72,6 +74,47 @@ def selected(x, y, weights):
     return best.model, jsvm.laplace(best.fit()).deviation(data()[0][:7])
 
 
+def saved(shared, file: str | None, steps: int):
+    """A search with a file for its progress."""
+    x, y, weights = shared
+    options = {"checkpoint": file, "max_steps": steps, "restarts": 2, "stop": (), "progress": False}
+    best = jsvm.select(
+        machine("SquaredHinge"), x, y, jsvm.criteria.LaplaceEvidence(), weights=weights,
+        approximation=LOW, key=jax.random.key(0), seconds=1000, **options,
+    )  # fmt: skip
+    return numbers((best.model, best.history.value))
+
+
+def folder() -> str:
+    """The folder that the test has made."""
+    return os.environ["JAXSVM_TEST_FOLDER"]
+
+
+def resumed(*shared) -> dict[str, list[float]]:
+    """A search in one go, and the same search in two parts."""
+    file = f"{folder()}/new/run.jaxsvm"
+    saved(shared, file, 2)
+    return {"whole": saved(shared, None, 4), "resumed": saved(shared, file, 4)}
+
+
+def left_out(x, y, weights):
+    """Leave-one-out, and its gradient: for few examples."""
+    low = jsvm.Nystrom(rank=8, landmarks=list(range(8)))
+
+    def value(model):
+        criterion = jsvm.criteria.LeaveOneOut("smooth")
+        return criterion(model, x, y, weights=weights, approximation=low)
+
+    return jax.value_and_grad(value)(machine("LeastSquares"))
+
+
+def few(number: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first of the rows of a process."""
+    x, y = data()
+    begin = number * EXAMPLES // 2
+    return x[begin : begin + 10], y[begin : begin + 10]
+
+
 def sampled(x, y, weights):
     options = {"approximation": LOW, "key": jax.random.key(1), "weights": weights, "chains": 2}
     posterior = jsvm.sample(machine("Hinge"), x, y, **options, warmup=20, draws=20, progress=False)
@@ -79,6 +122,34 @@ def sampled(x, y, weights):
         machine("Hinge"), x, y, **options, warmup=20, draws=20, route="fisher"
     )
     return posterior.probability(data()[0][:7]), gradient.gradient
+
+
+def lost(x, y, weights):
+    fit = jsvm.fit(machine("Hinge"), x, y, weights=weights, approximation=LOW)
+    return jsvm.lost_fit(fit, examples=len(y))  # all of them: others are chosen by their number
+
+
+def by_batches(shards: int, x, y, weights):
+    """Draws by batches of some rows of each share of the data, wherever these are."""
+
+    @jax.jit
+    def run(x, y, weights, key):
+        factor = known.kept.whiten(model.kernel, x).factor
+        target = Target(model.loss, factor, y, weights)
+        start = find_center(target, key, shards)
+        return draw_by_batches(target, SGLD(40), start, key, 2, 10, 10, shards).b
+
+    model = machine("Logistic")
+    known = jsvm.approximations.represent(LOW, model, x)
+    arguments = x, y, weights, jax.random.key(2)
+    return run(*arguments), exchanged_in(run.lower(*arguments))
+
+
+def padded(x, y, shards: int):
+    """The data on one device, as `shard` pads them for several."""
+    more = -len(x) % shards
+    weights = np.append(np.ones(len(x)), np.zeros(more))
+    return *(jnp.asarray(np.concatenate([it, it[:more]])) for it in (x, y)), jnp.asarray(weights)
 
 
 FITS = [
@@ -96,6 +167,7 @@ RUNS = {
     **{name: partial(scored, name) for name in CRITERIA},
     "select": selected,
     "sample": sampled,
+    "lost fit": lost,
 }
 
 
@@ -112,7 +184,12 @@ def collectives(loss: str, criterion, x, y, weights) -> list[str]:
     def value(model, x, y, weights):
         return criterion(model, x, y, weights=weights, approximation=known, throw=False)
 
-    text = jax.jit(jax.value_and_grad(value)).lower(model, x, y, weights).compile().as_text()
+    return exchanged_in(jax.jit(jax.value_and_grad(value)).lower(model, x, y, weights))
+
+
+def exchanged_in(lowered) -> list[str]:
+    """The collective operations of a program, and their shapes."""
+    text = lowered.compile().as_text()
     operations = "all-gather|all-to-all|collective-permute|all-reduce|reduce-scatter"
     pattern = rf"= (.*?) (?:{operations})(?:-start)?\("
     return [match.group(0).removeprefix("= ") for match in re.finditer(pattern, text)]
@@ -131,6 +208,9 @@ def compare() -> None:
         np.array(numbers(selected(*some))) for some in (jsvm.shard(x, y, mesh=mesh), (x, y, None))
     )
     differences["select in groups"] = float(np.max(np.abs(grouped - one)) / np.max(np.abs(one)))
+    several, exchanged["batches"] = by_batches(4, *shared)
+    one, _ = by_batches(4, *padded(x, y, 4))
+    differences["batches"] = float(np.max(np.abs(np.asarray(several) - one)))
     for name, (criterion, loss) in CRITERIA.items():
         exchanged[name] = collectives(loss, criterion, *shared)
     groups = len(device_groups(jsvm.shard(x, y, mesh=mesh)[0]))
@@ -144,16 +224,23 @@ def process(number: int, address: str, event: str) -> None:
     own = slice(number * EXAMPLES // 2, (number + 1) * EXAMPLES // 2)
     columns = slice(None, 5 if event == "different inputs" and number else 6)
     shared = jsvm.shard(x[own, columns], y[own])
+    if event == "checkpoint":
+        print(json.dumps(resumed(*shared)))
+        return
+    if event == "different files":
+        saved(shared, f"{folder()}/{number}.jaxsvm", 2)
     if event == "death" and number:
         os._exit(9)
     if event == "different models":
         jsvm.fit(machine("Hinge", C=1.0 + number), *shared[:2], approximation=LOW)
     results = {name: numbers(run(*shared)) for name, run in RUNS.items() if name in PROCESS_RUNS}
+    results["batches"] = numbers(by_batches(2, *shared)[0])
+    results["leave-one-out"] = numbers(left_out(*jsvm.shard(*few(number))))
     if number == 0:
         print(json.dumps(results))
 
 
-PROCESS_RUNS = ("fit Hinge", "PRESS", "select", "sample")
+PROCESS_RUNS = ("fit Hinge", "PRESS", "select", "sample", "lost fit")
 
 if __name__ == "__main__":
     jax.config.update("jax_enable_x64", True)

@@ -45,12 +45,12 @@ def four_devices():
 
 def test_four_devices_agree_with_one(four_devices):
     differences = four_devices["differences"]
-    assert set(differences) == {*devices.RUNS, "select in groups"}
+    assert set(differences) == {*devices.RUNS, "select in groups", "batches"}
     assert max(differences.values()) < 1e-10, differences
     assert four_devices["groups"] == 2
 
 
-@pytest.mark.parametrize("name", devices.CRITERIA)
+@pytest.mark.parametrize("name", [*devices.CRITERIA, "batches"])
 def test_devices_exchange_no_array_as_long_as_the_examples(four_devices, name):
     rows = {-(-devices.EXAMPLES // 4) * 4, -(-devices.EXAMPLES // 4)}  # in all, and of one device
     exchanged = four_devices["exchanged"][name]
@@ -79,7 +79,12 @@ def test_two_processes_agree_with_one():
     assert (code, other_code) == (0, 0), errors + other_errors
     results = json.loads(output.splitlines()[-1])
     x, y = devices.data()
-    assert set(results) == set(devices.PROCESS_RUNS)
+    assert set(results) == {*devices.PROCESS_RUNS, "batches", "leave-one-out"}
+    one = devices.by_batches(2, *devices.padded(x, y, 2))[0]
+    np.testing.assert_allclose(results.pop("batches"), devices.numbers(one), rtol=1e-9, atol=1e-9)
+    few = [np.concatenate(parts) for parts in zip(devices.few(0), devices.few(1), strict=True)]
+    one = devices.numbers(devices.left_out(*few, None))
+    np.testing.assert_allclose(results.pop("leave-one-out"), one, rtol=1e-9, atol=1e-9)
     for name, several in results.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of low ranks and short chains
@@ -98,6 +103,23 @@ def test_processes_that_disagree_all_raise(event, message):
     for code, _, errors in two_processes(event):
         assert code == 1
         assert message in errors
+
+
+def test_two_processes_resume_a_search(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAXSVM_TEST_FOLDER", str(tmp_path))
+    for code, output, errors in two_processes("checkpoint"):
+        assert code == 0, errors
+        results = json.loads(output.splitlines()[-1])
+        np.testing.assert_allclose(results["resumed"], results["whole"], rtol=1e-12)
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["run.jaxsvm"]
+
+
+def test_processes_that_see_different_files_all_raise(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAXSVM_TEST_FOLDER", str(tmp_path))
+    (tmp_path / "1.jaxsvm").write_text("of the second process")
+    for code, _, errors in two_processes("different files"):
+        assert code == 1
+        assert "use a folder that all of them share" in errors
 
 
 def test_a_process_ends_when_another_dies():

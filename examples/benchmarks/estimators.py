@@ -64,13 +64,14 @@ SETS = (
     "thyroid", "titanic", "heart", "breast_cancer", "banana", "twonorm", "ringnorm", "waveform",
     "diabetis", "flare_solar", "german", "splice", "image",
 )  # fmt: skip
-ESTIMATORS: dict[str, Callable[[], Any]] = {
+OWN: dict[str, Callable[[], Any]] = {
     "BayesianSVC": BayesianSVC,
     "LSSVC": LSSVC,
     "MeanFieldGPC": MeanFieldGPC,
 }
-DEFAULTS = (*ESTIMATORS, "GridSearchCV")
-ESTIMATORS |= {name: functools.partial(BayesianSVC, name) for name in ("evidence", *METHODS)}
+DEFAULTS = (*OWN, "GridSearchCV")
+CRITERIA = ("evidence", *METHODS)
+ESTIMATORS = OWN | {name: functools.partial(BayesianSVC, cast(Any, name)) for name in CRITERIA}
 PEERS = {  # names of classes, by module
     "RandomForest": "sklearn.ensemble.RandomForestClassifier",
     "HistGradientBoosting": "sklearn.ensemble.HistGradientBoostingClassifier",

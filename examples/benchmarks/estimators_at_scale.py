@@ -19,11 +19,14 @@ Boosted trees are `HistGradientBoostingClassifier()` and `HistGradientBoostingRe
 
 Each method runs once in this process, with one job, and ours with compilation. `s` are seconds on the clock,
 `CPU s` those of all threads of the process, which matter if other work shares the machine. Each record is
-saved in `results/estimators_at_scale.json` as it is computed; run the script again to resume. The sets come
-from the folder `JAXSVM_DATA`.
+saved in `results/estimators_at_scale.json` as it is computed, and each point of a grid in
+`results/estimators_at_scale_grids.json`; run the script again to resume. `cores` is the number of cores that
+the process may use. The sets come from the folder `JAXSVM_DATA`.
 """
 
 import argparse
+import itertools
+import os
 import resource
 import sys
 import time
@@ -35,6 +38,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "papers"))
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -49,6 +53,7 @@ import jaxsvm as jsvm
 from jaxsvm.sklearn import LSSVC, BayesianSVC, BayesianSVR
 
 RESULTS = Path(__file__).parent / "results" / "estimators_at_scale.json"
+POINTS = RESULTS.with_name("estimators_at_scale_grids.json")
 CLASSES, TARGETS = ("magic", "electricity", "nycflights"), ("casp",)
 METHODS = ("ours", "grid", "trees")
 OURS = {"BayesianSVC": BayesianSVC, "LSSVC": LSSVC, "BayesianSVR": BayesianSVR}
@@ -73,11 +78,16 @@ def data(name: str) -> Data:
 
 
 class Grid:
-    """A grid search over Nystrom features and a linear machine, with probabilities for classes."""
+    """A grid search over Nystrom features and a linear machine, with probabilities for classes.
 
-    def __init__(self, classify: bool, landmarks: int, points: int = 5, verbose: int = 0):
+    Each point of the grid is a `GridSearchCV` of its own, so that `store` saves it and an interrupted search
+    goes on. `seconds` and `cpu_seconds` are those of all points and of the last fits together, whichever run
+    they come from.
+    """
+
+    def __init__(self, classify: bool, landmarks: int, store: Store, name: str, points: int = 5):
         self.classify, self.landmarks, self.points = classify, landmarks, points
-        self.verbose = verbose
+        self.store, self.name = store, name
 
     def fit(self, x: np.ndarray, y: np.ndarray) -> "Grid":
         """Search, fit the best to all rows, and fit the sigmoid."""
@@ -85,60 +95,87 @@ class Grid:
         machine: Any = LinearSVC(random_state=0) if self.classify else Ridge()
         pipeline = make_pipeline(StandardScaler(), features, machine)
         gammas = 4.0 ** np.arange(-1, 4)[: self.points] / x.shape[1]
-        penalties = (
-            {"linearsvc__C": np.logspace(-2, 2, 5)[: self.points]}
-            if self.classify
-            else {"ridge__alpha": np.logspace(-3, 1, 5)[: self.points]}
-        )
-        grid: dict[str, Any] = {"nystroem__gamma": gammas} | penalties
-        search = GridSearchCV(pipeline, grid, cv=FOLDS, verbose=self.verbose)
-        self.search = search.fit(x, y)
+        penalty = "linearsvc__C" if self.classify else "ridge__alpha"
+        penalties = np.logspace(-2, 2, 5) if self.classify else np.logspace(-3, 1, 5)
+        found = []
+        for values in itertools.product(gammas.tolist(), penalties[: self.points].tolist()):
+            point: dict[str, float] = dict(zip(("nystroem__gamma", penalty), values, strict=True))
+            key = f"{self.name}/{text(point)}"
+            scored = self.store.compute(key, lambda point=point: score(pipeline, point, x, y))
+            print(f"{key:40s} {scored}", flush=True)
+            found.append((scored["score"], point, scored))
+        _, self.point, _ = max(found, key=lambda one: one[0])
+        begin, work = time.perf_counter(), time.process_time()
+        best: Any = clone(pipeline)
+        self.best = best.set_params(**self.point).fit(x, y)
         if self.classify:
-            best: Any = self.search.best_estimator_
-            held_out: Any = cross_val_predict(best, x, y, cv=FOLDS, method="decision_function")
+            held_out: Any = cross_val_predict(self.best, x, y, cv=FOLDS, method="decision_function")
             self.sigmoid = LogisticRegression(C=1e6).fit(held_out[:, None], y)
+        self.seconds = time.perf_counter() - begin + sum(one["seconds"] for *_, one in found)
+        self.cpu_seconds = time.process_time() - work + sum(one["cpu_seconds"] for *_, one in found)
         return self
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """The labels, or the targets."""
-        return self.search.predict(x)
+        return self.best.predict(x)
 
     def predict_proba(self, x: np.ndarray) -> np.ndarray:
         """The probabilities of both classes."""
-        return self.sigmoid.predict_proba(self.search.decision_function(x)[:, None])
+        return self.sigmoid.predict_proba(self.best.decision_function(x)[:, None])
 
     @property
     def chosen(self) -> str:
-        """The best values of the grid."""
-        return ", ".join(f"{k.split('__')[1]} {v:.3g}" for k, v in self.search.best_params_.items())
+        """The best point of the grid."""
+        return text(self.point)
 
 
-def make(method: str, classify: bool, options: Any) -> Any:
+def text(point: dict[str, float]) -> str:
+    """The values of a point of the grid."""
+    return ", ".join(f"{key.split('__')[1]} {value:.3g}" for key, value in point.items())
+
+
+def score(pipeline: Any, point: dict[str, float], x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
+    """The mean score of the folds at a point of the grid, and the time that it takes."""
+    begin, work = time.perf_counter(), time.process_time()
+    grid = {key: [value] for key, value in point.items()}
+    search = GridSearchCV(pipeline, grid, cv=FOLDS, refit=False).fit(x, y)
+    return {
+        "score": round(float(search.best_score_), 6),
+        "seconds": round(time.perf_counter() - begin, 2),
+        "cpu_seconds": round(time.process_time() - work, 2),
+    }
+
+
+def make(method: str, classify: bool, options: Any, points: Store, name: str) -> Any:
     """An estimator with its defaults, or a quick one."""
     if method in OURS:
         quick: dict[str, Any] = {"max_iter": 3, "ard": False} if options.quick else {}
         return OURS[method](random_state=0, **quick)
     if method == "grid":
         if options.quick:
-            return Grid(classify, 30, points=2)
-        return Grid(classify, options.landmarks, verbose=3 if options.verbose else 0)
+            return Grid(classify, 30, points, name, points=2)
+        return Grid(classify, options.landmarks, points, name)
     trees = HistGradientBoostingClassifier if classify else HistGradientBoostingRegressor
     return trees(random_state=0)
 
 
-def run(method: str, name: str, options: Any) -> dict[str, Any]:
+def run(method: str, name: str, options: Any, grids: Store) -> dict[str, Any]:
     """Time of the fit, errors on the test rows, and what was chosen."""
     classify = name.endswith("classes") or name in CLASSES
     x, y, points, answers = data(name)
-    estimator = make(method, classify, options)
+    estimator = make(method, classify, options, grids, name)
     begin, work = time.perf_counter(), time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # searches and peers may reach their limits of iterations
         estimator.fit(x, y)
+    seconds, cpu_seconds = time.perf_counter() - begin, time.process_time() - work
+    if method == "grid":
+        seconds, cpu_seconds = estimator.seconds, estimator.cpu_seconds
     record: dict[str, Any] = {
         "rows": len(y),
-        "seconds": round(time.perf_counter() - begin, 2),
-        "cpu_seconds": round(time.process_time() - work, 2),
+        "cores": len(os.sched_getaffinity(0)),
+        "seconds": round(seconds, 2),
+        "cpu_seconds": round(cpu_seconds, 2),
         "peak_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
     }
     guesses = estimator.predict(points)
@@ -199,23 +236,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--sets", nargs="+", default=names, choices=names)
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=(*METHODS, *OURS))
     parser.add_argument("--landmarks", type=int, default=300, help="of the grid search")
-    parser.add_argument("--verbose", action="store_true", help="print each fit of the grid search")
     parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--points", type=Path, default=POINTS, help="saved points of the grids")
     parser.add_argument("--quick", action="store_true", help="generated data, nothing saved")
     parser.add_argument("--show", action="store_true", help="print saved tables, compute nothing")
     options = parser.parse_args(arguments)
     if options.quick:
         options.sets = ["generated classes", "generated targets"]
-    store = Store(
-        None if options.quick else options.output, "examples/benchmarks/" + Path(__file__).name
-    )
+    about = "examples/benchmarks/" + Path(__file__).name
+    store = Store(None if options.quick else options.output, about)
+    grids = Store(None if options.quick else options.points, about)
     for name in () if options.show else options.sets:
         classify = name.endswith("classes") or name in CLASSES
         ours = ("BayesianSVC", "LSSVC") if classify else ("BayesianSVR",)
         wanted = [one for m in options.methods for one in (ours if m == "ours" else (m,))]
         for method in wanted:
             key = f"{name}/{method}"
-            record = store.compute(key, lambda: run(method, name, options))
+            record = store.compute(key, lambda: run(method, name, options, grids))
             print(f"{key:24s} {record}", flush=True)
     show(store.records)
 

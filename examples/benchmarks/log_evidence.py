@@ -25,7 +25,7 @@ import numpy as np
 
 import jaxsvm as jsvm
 from jaxsvm import evidence, kernels, losses
-from jaxsvm.sampling import count_steps
+from jaxsvm.sampling import MCLMC, count_steps
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "papers"))
 from store import Store
@@ -106,16 +106,16 @@ def methods(case: Case, quick: bool) -> dict[str, Any]:
 
 
 def gradients(method: Any, found: evidence.LogEvidence) -> int:
-    """How often the method computed a gradient of the losses of all examples."""
+    """How often the method, with its default sampler, computed a gradient of the losses of all examples."""
     if isinstance(method, evidence.Bridge):
-        steps = int(count_steps(method.sampler, found.diagnostics.chains.step_size))
+        steps = int(count_steps(MCLMC(), found.diagnostics.chains.step_size))
         points = method.chains * method.draws  # they cost a value each
         return method.chains * (method.warmup + method.draws) * steps + points
     if isinstance(method, evidence.TemperedSMC):
         temperatures = int(np.max(np.asarray(found.diagnostics.temperatures)))
         steps = method.sampler.integration_steps
         return method.runs * method.particles * method.moves * steps * temperatures
-    steps = [int(count_steps(method.sampler, size)) for size in found.diagnostics.step_size]
+    steps = [int(count_steps(MCLMC(), size)) for size in found.diagnostics.step_size]
     return method.chains * (method.warmup + method.draws) * sum(steps)
 
 

@@ -29,7 +29,17 @@ from measure import printed_to, timed
 import jaxsvm as jsvm
 from jaxsvm import kernels, losses
 from jaxsvm.approximations import represent_in_white
-from jaxsvm.sampling import HMC, MCLMC, Method, Setup, draw, start_chains, warm_up
+from jaxsvm.sampling import (
+    HMC,
+    MCLMC,
+    Chains,
+    Method,
+    Setup,
+    Traces,
+    draw,
+    start_chains,
+    warm_up,
+)
 from jaxsvm.sampling._diagnostics import ess_bulk
 
 CHAINS, WARMUP, DRAWS = 8, 200, 500  # the defaults of `jaxsvm.sample`
@@ -44,12 +54,12 @@ def speed(setup: Setup, method: Method, draws: int, rounds: int) -> tuple[float,
     """Effective draws per thousand gradients, and per second."""
 
     @eqx.filter_jit
-    def begin(setup: Setup, key: jax.Array):
+    def begin(setup: Setup, key: jax.Array) -> Chains:
         target = setup.whiten()[1]
         return warm_up(target, method, start_chains(target, method, CHAINS), key, WARMUP)
 
     @eqx.filter_jit
-    def run(setup: Setup, chains, key: jax.Array):
+    def run(setup: Setup, chains: Chains, key: jax.Array) -> Traces:
         return draw(setup.whiten()[1], method, chains, key, draws)[2]
 
     chains = begin(setup, jax.random.key(0))

@@ -15,6 +15,7 @@ from ..runtime import jit
 from ..validation import check_count
 from ._approximation import AbstractApproximation
 from ._basis import AbstractBasis, residual_variance
+from ._blocks import in_blocks
 from ._whitening import AbstractSubspace, Whitening, lost_share
 
 
@@ -67,8 +68,8 @@ class FourierSubspace(AbstractSubspace):
 
     noise: tuple[Any, ...]
 
-    def whiten(self, kernel: AbstractKernel, x: Array) -> Whitening:
-        factor = _waves(kernel, self.noise, x)
+    def whiten(self, kernel: AbstractKernel, x: Array, shards: int | None = None) -> Whitening:
+        factor = in_blocks(lambda x: _waves(kernel, self.noise, x), x, shards)
         return Whitening(factor, FourierBasis(self.noise), lost_share(kernel, x, factor))
 
     def shared(self, kernel: AbstractKernel, x: Array) -> tuple[()]:

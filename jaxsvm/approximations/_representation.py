@@ -80,7 +80,7 @@ class Representation(AbstractApproximation):
         """
         if self.kept is None:
             return Represented(exact_gram(kernel, x), None, jnp.zeros((), x.dtype))
-        whitening = self.kept.whiten(kernel, x)
+        whitening = self.kept.whiten(kernel, x, self.shards)
         extra = residual_variance(kernel, x, whitening.factor) if self.is_corrected else None
         gram = LowRankGram(whitening.factor, extra, self.shards)
         return Represented(gram, whitening.basis, whitening.error)

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int
 from ..kernels import AbstractKernel, is_user_defined, varying_part
 from ..linalg import eigh
 from ._basis import AbstractBasis, LandmarkBasis
+from ._blocks import in_blocks
 
 
 class Whitening(eqx.Module):
@@ -30,10 +31,13 @@ class AbstractSubspace(eqx.Module):
     """The part of the kernel matrix that is kept, for any values of the hyperparameters."""
 
     @abc.abstractmethod
-    def whiten(self, kernel: AbstractKernel, x: Float[Array, "n d"]) -> Whitening:
+    def whiten(
+        self, kernel: AbstractKernel, x: Float[Array, "n d"], shards: int | None = None
+    ) -> Whitening:
         """White coordinates for a kernel on some points, differentiable with respect to both.
 
-        **Arguments:** `kernel`; `x`, the inputs of the examples.
+        **Arguments:** `kernel`; `x`, the inputs of the examples; `shards`, the number of devices among which
+        they are divided. With None this is not known, and a gradient takes more memory.
 
         **Returns:** a `Whitening`.
         """
@@ -87,14 +91,17 @@ class LandmarkSubspace(AbstractSubspace):
     landmarks: Int[Array, " m"] | None
     rank: int = eqx.field(static=True)
 
-    def whiten(self, kernel: AbstractKernel, x: Array) -> Whitening:
+    def whiten(self, kernel: AbstractKernel, x: Array, shards: int | None = None) -> Whitening:
         points, among, projection = self.shared(kernel, x)
         if self.landmarks is None:
-            between = among
+            factor = among @ projection
         else:
+
+            def features(x):
+                return kernel.matrix(x, points, same=False) @ projection
+
             # a landmark is the same example as itself among all examples, which matters for white noise
-            between = kernel.matrix(x, points, same=False).at[self.landmarks].set(among)
-        factor = between @ projection
+            factor = in_blocks(features, x, shards).at[self.landmarks].set(among @ projection)
         return Whitening(factor, LandmarkBasis(points, projection), lost_share(kernel, x, factor))
 
     def shared(self, kernel: AbstractKernel, x: Array) -> _SharedByRows:

@@ -126,8 +126,9 @@ def _sampled(setup: Setup, method: Bridge, key):
     whitening, target = setup.whiten()
     *run_keys, point_key, mode_key = jax.random.split(key, 4)
     sampler, count = method.sampler, method.chains
-    start = begin_chains(target, sampler, count, mode_key)
-    drawn = run_chains(target, sampler, start, run_keys, method.warmup, method.draws)
+    shards = setup.representation.shards
+    start = begin_chains(target, sampler, count, mode_key, shards=shards)
+    drawn = run_chains(target, sampler, start, run_keys, method.warmup, method.draws, shards=shards)
     b, traces = drawn.b, drawn.complete_traces(_losses(target, drawn.b))
     loss = traces.loss
     halves = [slice(0, count // 2), slice(count // 2, count)]

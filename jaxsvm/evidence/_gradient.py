@@ -151,8 +151,9 @@ def _sampled_gradient(
     """The gradient by each chain, the chains, their traces, the lost variance, and the noise of batches."""
     whitening, target = setup.whiten()
     *run_keys, mode_key = jax.random.split(key, 3)
-    start = begin_chains(target, method, chains, mode_key)
-    drawn = run_chains(target, method, start, run_keys, warmup, draws)
+    shards = setup.representation.shards
+    start = begin_chains(target, method, chains, mode_key, shards=shards)
+    drawn = run_chains(target, method, start, run_keys, warmup, draws, shards=shards)
     by_chain = gradients_of_chains(setup, whitening.factor, drawn.b, route)
     traces = drawn.complete_traces(by_chain.loss)
     return by_chain.gradient, drawn.chains, traces, whitening.error, drawn.batch_noise

@@ -148,8 +148,10 @@ class Sampled(AbstractObjective):
         return dataclasses.replace(self, approximation=representation, route=route)
 
     def init(self, model: KernelMachine, data: Data, key: Any) -> Any:
-        whitening, target = self._setup(model, data).whiten()
-        chains = begin_chains(target, self.method, self.chains, key, self.first_warmup)
+        setup = self._setup(model, data)
+        whitening, target = setup.whiten()
+        shards = setup.representation.shards
+        chains = begin_chains(target, self.method, self.chains, key, self.first_warmup, shards)
         return _without_kernel(chains, whitening.factor)
 
     def observe(self, model: KernelMachine, data: Data, memory: Any, key: Any) -> Observation:
@@ -157,7 +159,8 @@ class Sampled(AbstractObjective):
         setup = self._setup(model, data)
         whitening, target = setup.whiten()
         start, keys = _with_kernel(memory, whitening.factor), [*jax.random.split(key)]
-        drawn = run_chains(target, self.method, start, keys, self.warmup, self.draws, _AGE)
+        counts, shards = (self.warmup, self.draws), setup.representation.shards
+        drawn = run_chains(target, self.method, start, keys, *counts, _AGE, shards)
         found = gradients_of_chains(setup, whitening.factor, drawn.b, self.route)
         # with respect to the hyperparameters that are searched, without the frozen ones
         _, pull_back = jax.vjp(data.complete, model)

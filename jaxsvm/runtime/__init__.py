@@ -7,7 +7,10 @@ versions without notice.
 from ._devices import ask_all_processes as ask_all_processes
 from ._devices import count_row_shards as count_row_shards
 from ._devices import device_groups as device_groups
+from ._devices import digest_of as digest_of
 from ._devices import gather_rows as gather_rows
+from ._devices import is_divided as is_divided
+from ._devices import on_host as on_host
 from ._devices import require_agreement as require_agreement
 from ._fork import require_own_process as require_own_process
 from ._memory import available_memory as available_memory

@@ -69,11 +69,49 @@ def gather_rows(x: Shaped[Array, "n ..."], rows: np.ndarray) -> np.ndarray:
 
     **Returns:** these rows, on the host.
     """
-    sharding = x.sharding
+    sharding = x.sharding if isinstance(x, jax.Array) else None
     if not isinstance(sharding, NamedSharding):
         return np.asarray(x[rows])
     everywhere = NamedSharding(sharding.mesh, PartitionSpec())
     return np.asarray(jax.jit(lambda x, rows: x[rows], out_shardings=everywhere)(x, rows))
+
+
+def is_divided(x: Any) -> bool:
+    """Whether an array has parts in several processes.
+
+    **Arguments:** `x`, an array.
+
+    **Returns:** true if no process has all of it; false if it is traced.
+    """
+    if not isinstance(x, jax.Array) or is_traced(x):
+        return False
+    return not (x.is_fully_addressable or x.is_fully_replicated)
+
+
+def on_host(x: Any) -> np.ndarray:
+    """A whole array on the host, also if several processes have parts of it: then all of them must ask.
+
+    **Arguments:** `x`, an array.
+
+    **Returns:** its numbers.
+    """
+    return np.asarray(multihost_utils.process_allgather(x, tiled=True) if is_divided(x) else x)
+
+
+def digest_of(x: Any) -> bytes:
+    """A fingerprint of the numbers of an array, without gathering the parts that several processes have.
+
+    **Arguments:** `x`, an array. If it is divided among processes, all of them must ask.
+
+    **Returns:** bytes, equal for equal numbers that are divided in the same way.
+    """
+    digest = hashlib.sha256()
+    if not is_divided(x):
+        digest.update(np.asarray(x).tobytes())
+        return digest.digest()
+    for shard in sorted(x.addressable_shards, key=lambda shard: shard.device.id):
+        digest.update(np.asarray(shard.data).tobytes())
+    return bytes(ask_all_processes(list(digest.digest())).ravel().tolist())
 
 
 def ask_all_processes(numbers: Any) -> np.ndarray:

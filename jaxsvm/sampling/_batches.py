@@ -1,10 +1,11 @@
 """Chains whose gradients come from random batches of the examples, without a full pass at each step."""
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from .._machine import KernelMachine
 from ..linalg import solve_triangular
@@ -54,16 +55,37 @@ def check_batches(model: KernelMachine, x: Float[Array, "n d"], method: SGLD) ->
             "a loss with a wall has slopes without bound, which batches cannot estimate: use "
             "`sampling.MCLMC()`"
         )
-    if count_row_shards(x) > 1:
+    shards = count_row_shards(x)
+    if 2 * shards > method.batch:
         raise ValueError(
-            "batches need all examples on one device, but several devices share them: use `sampling.MCLMC()`"
+            f"a batch of {method.batch} has fewer than two examples of each of the {shards} devices that "
+            f"share the data: raise `batch` to at least {2 * shards}"
         )
 
 
-def find_center(target: Target, key: PRNGKeyArray) -> Float[Array, " p"]:
+class _Batch(NamedTuple):
+    """Random examples, with replacement: equally many of the rows of each device, along the first axis."""
+
+    numbers: Int[Array, "shards k"]
+
+    def rows(self, array: Shaped[Array, "n ..."]) -> Shaped[Array, "batch ..."]:
+        """These rows of an array, one device after the other. They stay on the devices that have them."""
+        rest = array.shape[1:]
+        parts = array.reshape(self.numbers.shape[0], -1, *rest)
+        return jax.vmap(lambda part, numbers: part[numbers])(parts, self.numbers).reshape(-1, *rest)
+
+
+def _draw_batch(key: PRNGKeyArray, examples: int, size: int, shards: int) -> _Batch:
+    """A batch of at least `size` examples."""
+    shape = shards, -(-size // shards)
+    return _Batch(jax.random.randint(key, shape, 0, examples // shards))
+
+
+def find_center(target: Target, key: PRNGKeyArray, shards: int = 1) -> Float[Array, " p"]:
     """The approximate mode: found for some of the examples if there are many.
 
-    **Arguments:** `target`, the posterior; `key`, a random key.
+    **Arguments:** `target`, the posterior; `key`, a random key; `shards`, the number of devices among which
+    its rows are divided.
 
     **Returns:** white coordinates.
     """
@@ -71,9 +93,9 @@ def find_center(target: Target, key: PRNGKeyArray) -> Float[Array, " p"]:
     some = max(_FIRST_EXAMPLES, 10 * rank)
     if examples <= 2 * some:
         return find_mode(target)[0]
-    numbers = jax.random.randint(key, (some,), 0, examples)
-    weights = target.weights[numbers] * (examples / some)
-    part = target._replace(factor=target.factor[numbers], y=target.y[numbers], weights=weights)
+    batch = _draw_batch(key, examples, some, shards)
+    factor, y, weights = map(batch.rows, (target.factor, target.y, target.weights))
+    part = target._replace(factor=factor, y=y, weights=weights * (examples / y.shape[0]))
     return find_mode(part)[0]
 
 
@@ -85,14 +107,19 @@ def draw_by_batches(
     chains: int,
     warmup: int,
     draws: int,
+    shards: int = 1,
 ) -> Draws:
     """Draw from the posterior with gradients from batches.
+
+    If devices share the rows, each batch has equally many of the rows of each device, so that rows stay where
+    they are. Its gradient has the same expectation, and a variance that is no larger.
 
     The chains begin at draws from a Gaussian at the mode. After half of the warm-up the slopes are linearized
     again, by regression on the draws (Stein's lemma); the noise of the batches is measured all along.
 
     **Arguments:** `target`, the posterior; `method`; `start`, white coordinates near the mode; `key`, a
-    random key; `chains`, `warmup` and `draws`, their numbers.
+    random key; `chains`, `warmup` and `draws`, their numbers; `shards`, the number of devices among which the
+    rows are divided.
 
     **Returns:** the `Draws`, whose traces lack the losses.
     """
@@ -101,27 +128,20 @@ def draw_by_batches(
     start_key, *keys, momentum_key = jax.random.split(key, 5)
     c = jax.random.normal(start_key, (chains, mode.shape[0]), mode.dtype)
     noise = jnp.zeros_like(mode)
+    explore = partial(_explore, target, method, shards)
     half = warmup // 2
     if half * chains >= _FEWEST_MOMENTS:
-        c, noise, (b, _) = _explore(target, method, linear, c, noise, keys[0], half)
+        c, noise, (b, _) = explore(linear, c, noise, keys[0], half)
         linear = linearize_by_draws(target, b)
         c = solve_triangular(
             linear.scaling.root.T, (b[-1] - linear.center[None]).T, transposed=True
         ).T
         warmup -= half
     if warmup:
-        c, noise, _ = _explore(target, method, linear, c, noise * 0, keys[1], warmup)
+        c, noise, _ = explore(linear, c, noise * 0, keys[1], warmup)
     step_size = _step_size(method, noise)
-    c, measured, (b, divergent) = _explore(
-        target,
-        method,
-        linear,
-        c,
-        noise * 0,
-        keys[2],
-        draws,
-        (step_size, _temperature(step_size, noise)),
-    )
+    fixed = step_size, _temperature(step_size, noise)
+    c, measured, (b, divergent) = explore(linear, c, noise * 0, keys[2], draws, fixed)
     share = jnp.max(step_size * measured / (2 - step_size))
     state = Chains(b[-1], linear.curvature, jnp.log(step_size))
     return Draws(b, state, _traces(b, divergent, method.steps, momentum_key), share)
@@ -165,7 +185,9 @@ def linearize_by_draws(target: Target, b: Float[Array, "draws chains p"]) -> Lin
     return _linearize(target, jnp.mean(b, axis=(0, 1)), means[0], mean_curvature(*means))
 
 
-def _explore(target, method: SGLD, linear: Linearized, c, noise, key, draws: int, fixed=None):
+def _explore(
+    target, method: SGLD, shards: int, linear: Linearized, c, noise, key, draws: int, fixed=None
+):
     """Move all chains: their positions, the mean noise of the batches, all draws and which diverged.
 
     `fixed` holds the step size and the temperature; None to adapt them to the mean noise so far.
@@ -175,7 +197,8 @@ def _explore(target, method: SGLD, linear: Linearized, c, noise, key, draws: int
         c, noise, time = carry
         batch_key, move_key = jax.random.split(key)
         keys = jax.random.split(batch_key, c.shape[0])  # each chain has its own batches
-        force, new = jax.vmap(_force, (None, None, None, 0, 0))(target, method, linear, c, keys)
+        forces = jax.vmap(partial(_force, target, method, shards, linear))
+        force, new = forces(c, keys)
         noise = noise + (jnp.mean(new, axis=0) - noise) / (time + 1)
         step_size = _step_size(method, noise)
         size, temperature = fixed or (step_size, _temperature(step_size, noise))
@@ -193,18 +216,27 @@ def _explore(target, method: SGLD, linear: Linearized, c, noise, key, draws: int
     return c, noise, record
 
 
-def _force(target: Target, method: SGLD, linear: Linearized, c: Float[Array, " p"], key):
-    """An estimate of the gradient of the log density by a batch, and the variance of each entry."""
-    examples = target.y.shape[0]
-    numbers = jax.random.randint(key, (method.batch,), 0, examples)
-    rows = linear.scaling.factor[numbers]
+def _force(
+    target: Target, method: SGLD, shards: int, linear: Linearized, c: Float[Array, " p"], key
+):
+    """An estimate of the gradient of the log density by a batch, and the variance of each entry.
+
+    With `n_s` rows on each of S devices and k of them in the batch, the sum of the rest over all examples is
+    estimated by `n_s sum_s mean_s`, and its variance by `n_s^2 sum_s var_s / (k - 1)`, where means and
+    variances are those of the examples of a device.
+    """
+    batch = _draw_batch(key, target.y.shape[0], method.batch, shards)
+    rows = batch.rows(linear.scaling.factor)
     move = rows @ c
-    part = target._replace(y=target.y[numbers], weights=target.weights[numbers])
-    rest = slopes(part, linear.latent[numbers] + move)
-    rest = rest - linear.slope[numbers] - linear.curvature[numbers] * move
-    mean = rest @ rows / method.batch
-    variance = (rest**2 @ rows**2 / method.batch - mean**2) / (method.batch - 1)
-    return -(linear.gradient + c + examples * mean), examples**2 * jnp.maximum(variance, 0.0)
+    part = target._replace(y=batch.rows(target.y), weights=batch.rows(target.weights))
+    rest = slopes(part, batch.rows(linear.latent) + move)
+    rest = rest - batch.rows(linear.slope) - batch.rows(linear.curvature) * move
+    own, size = target.y.shape[0] // shards, batch.numbers.shape[1]
+    rest, rows = rest.reshape(shards, size), rows.reshape(shards, size, -1)
+    mean = jnp.einsum("sk,skp->sp", rest, rows) / size
+    square = jnp.einsum("sk,skp->sp", rest**2, rows**2) / size
+    variance = own**2 * jnp.sum(square - mean**2, axis=0) / (size - 1)
+    return -(linear.gradient + c + own * jnp.sum(mean, axis=0)), jnp.maximum(variance, 0.0)
 
 
 def _step_size(method: SGLD, noise: Float[Array, " p"]) -> Float[Array, ""]:

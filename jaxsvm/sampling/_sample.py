@@ -257,7 +257,8 @@ class Setup(NamedTuple):
 
         **Returns:** a `Whitening` and a `Target`.
         """
-        whitening = self.subspace.whiten(self.model.kernel, self.x)
+        kernel, shards = self.model.kernel, self.representation.shards
+        whitening = self.subspace.whiten(kernel, self.x, shards)
         return whitening, Target(self.model.loss, whitening.factor, self.y, self.weights)
 
 

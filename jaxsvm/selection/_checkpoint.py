@@ -18,6 +18,7 @@ import numpy as np
 from ..fields import Frozen
 from ..kernels import UserFunction
 from ..persistence import FileError, load_as, require_writable, save_as
+from ..runtime import ask_all_processes, digest_of, is_divided, on_host
 
 _KIND = "checkpoint"  # of file
 _HINT = "an unfinished search: pass its path as `checkpoint` to `jaxsvm.select`"
@@ -28,22 +29,39 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 class Checkpoint:
     """A file with the state and the history of each start, in the format of `jaxsvm.save`.
 
-    It belongs to one run: its fingerprint depends on the model, data, key, optimizer and settings.
+    It belongs to one run: its fingerprint depends on the model, data, key, optimizer and settings. If several
+    processes run together, all of them read the file, and the first one writes it.
 
     **Arguments:** `path`, the file, or None to save nothing; `identity`, a tree of everything that determines
-    the course of the run.
+    the course of the run; `several`, whether several processes run together.
     """
 
-    def __init__(self, path: str | Path | None, identity: Any):
+    def __init__(self, path: str | Path | None, identity: Any, several: bool = False):
         self._path = None if path is None else Path(path)
         self._fingerprint = "" if path is None else fingerprint(identity)
         self._lock = threading.Lock()
         self._entries: dict[int, tuple[list[np.ndarray], int]] = {}
-        if self._path is not None:
+        self._writes = not several or jax.process_index() == 0
+        if self._path is None:
+            return
+        if self._writes:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             require_writable(self._path)  # now, and not after the first step
-            if self._path.exists():
-                self._read()
+        if several:
+            self._require_the_same_file()
+        if self._path.exists():
+            self._read()
+
+    def _require_the_same_file(self) -> None:
+        """Raise in all processes unless they see the same file, or none."""
+        assert self._path is not None
+        ask_all_processes([0])  # the first process has written what it had to
+        content = self._path.read_bytes() if self._path.exists() else b""
+        seen = ask_all_processes(list(hashlib.sha256(content).digest()))
+        if np.any(seen != seen[0]):
+            raise ValueError(
+                f"the processes do not see the same file {self._path}: use a folder that all of them share"
+            )
 
     def has(self, start: int) -> bool:
         """Whether a start has been saved."""
@@ -68,7 +86,8 @@ class Checkpoint:
             return
         with self._lock:
             self._entries[start] = ([_as_array(leaf) for leaf in jax.tree.leaves(tree)], steps)
-            self._write()
+            if self._writes:
+                self._write()
 
     def _write(self) -> None:
         assert self._path is not None
@@ -130,7 +149,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _as_array(leaf: Any) -> np.ndarray:
-    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+    return on_host(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
 def _as_leaf(array: np.ndarray, leaf: Any) -> Any:
@@ -208,6 +227,8 @@ def _parts(node: Any) -> tuple[str, bytes | list[Any]]:
 def _parts_of_array(node: Any) -> tuple[str, bytes | list[Any]]:
     if jnp.issubdtype(node.dtype, jax.dtypes.prng_key):
         node = jax.random.key_data(node)
+    if is_divided(node):
+        return f"divided {node.dtype}{node.shape}", digest_of(node)
     array = np.asarray(node)
     kind = f"array {array.dtype}{array.shape}"
     return kind, array.ravel().tolist() if array.dtype == object else array.tobytes()

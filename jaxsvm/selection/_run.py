@@ -13,7 +13,7 @@ from ..approximations import check_lost_variance
 from ..hyperparameters import free_parameters, restore_frozen, unfreeze
 from ..numerics import member, stack
 from ..results import RESULTS, FitError
-from ..runtime import Progress, jit, map_over_data, warn_user
+from ..runtime import Progress, ask_all_processes, is_divided, jit, map_over_data, warn_user
 from ._checkpoint import Checkpoint
 from ._engine import (
     RUNNING,
@@ -53,8 +53,10 @@ class Run(NamedTuple):
 
     @property
     def is_late(self) -> bool:
-        """Whether no further step should begin."""
+        """Whether no further step should begin; the same in all processes that share the data."""
         late = self.deadline is not None and time.monotonic() > self.deadline
+        if self.deadline is not None and is_divided(self.task.problem.data.x):
+            late = bool(ask_all_processes([late]).any())
         return late or self.interrupted.is_set()
 
     def has_ended(self, state: State) -> bool:

@@ -16,6 +16,7 @@ from ..criteria import AbstractObjective, Data, Regularized, Traits, prepare
 from ..hyperparameters import split_frozen
 from ..optimizers import GreedyWalk, adaptive_rates, lbfgs
 from ..priors import AbstractDistribution, AbstractPrior, as_prior
+from ..runtime import is_divided
 from ..validation import as_inputs, as_targets, check_count, check_number
 from ._checkpoint import Checkpoint
 from ._coordinates import Ranges, check_inside, draw_starts, hold_pruned, limits
@@ -101,7 +102,8 @@ def select(
     - `checkpoint`: a file to save progress in. If it exists, the search continues from it and ends exactly
       as it would have without the interruption. All arguments must then be the same, including the settings
       of the optimizer, except `max_steps`, `seconds`, `progress` and `throw`; the file of another run is
-      refused.
+      refused. If several processes share the rows, their number must be the same, too, and all of them
+      must see the file.
     - `progress`: whether to draw a progress bar; by default if standard error is a terminal.
     - `throw`: whether to raise if all starts fail, for example because the criterion has no gradient (a
       count of errors) but the optimizer needs one.
@@ -118,7 +120,6 @@ def select(
     deadline = _deadline(seconds)
     criterion = criterion if prior is None else Regularized(criterion, as_prior(prior))
     x, y, weights = prepare(criterion, model, x, y, weights)
-    _check_checkpoint(checkpoint, x)
     traits = criterion.traits
     max_steps = traits.default_steps if max_steps is None else max_steps
     rules = _as_rules(stop, traits, validation is not None)
@@ -150,7 +151,8 @@ def select(
     )[0]
     start_keys = jax.random.split(keys[1], restarts)
     # the limit of steps does not identify a run: a finished one can be continued
-    file = Checkpoint(checkpoint, (task._replace(max_steps=None), models, start_keys))
+    identity = task._replace(max_steps=None), models, start_keys
+    file = Checkpoint(checkpoint, identity, is_divided(x))
     run = Run(task, models, start_keys, max_steps, deadline, file, threading.Event())
     states, rows = run_all(run, progress)
     return conclude(task, model, states, rows, key, throw)
@@ -161,14 +163,6 @@ def _deadline(seconds: float | None) -> float | None:
         return None
     check_number("seconds", seconds, least=0)
     return time.monotonic() + seconds
-
-
-def _check_checkpoint(checkpoint: Any, x: jax.Array) -> None:
-    """Raise if progress is to be saved that no process has as a whole."""
-    if checkpoint is not None and not x.is_fully_addressable:
-        raise ValueError(
-            "a search of several processes cannot save its progress: leave out `checkpoint`"
-        )
 
 
 def _as_rules(stop: Any, traits: Traits, has_validation: bool) -> tuple[AbstractRule, ...]:

@@ -26,8 +26,7 @@ from ._data import Scaling, scaling
 from ._kernel_matrix import (
     ApproximationName,
     check_approximation,
-    is_exact,
-    require_memory,
+    require_memory_for,
     warn_of_lost_variance,
 )
 
@@ -191,8 +190,6 @@ class AbstractEstimator(BaseEstimator):
         x, y = map(np.asarray, validate_data(self, X, y, dtype=np.float64, **options))
         if len(y) < 2:
             raise ValueError(f"{type(self).__name__} needs more than one sample, but n_samples = 1")
-        if is_exact(self.approximation, len(y)):  # otherwise checked when the rank is known
-            require_memory(*x.shape, rank=None)
         return x, y
 
     def _validate_points(self, X) -> np.ndarray:
@@ -209,7 +206,9 @@ class AbstractEstimator(BaseEstimator):
         positive = weights > 0
         if positive.sum() < 2:
             raise ValueError("at least two examples must have a positive `sample_weight`")
-        return x[positive], y[positive], weights[positive]
+        x = x[positive]
+        require_memory_for(self.approximation, *x.shape)
+        return x, y[positive], weights[positive]
 
     def _fit_scaling(self, x, weights) -> Scaling:
         result = scaling(x, weights, self.standardize)

@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import Exact, KernelMachine, Nystrom, unfreeze
+from .. import Exact, KernelMachine, Nystrom, RandomFourier, unfreeze
 from ..approximations import (
     EXACT,
     AbstractApproximation,
     ApproximationWarning,
+    Corrected,
     Expansion,
     LandmarkSubspace,
     Representation,
@@ -82,6 +83,36 @@ def low_rank_for_search(model: KernelMachine, x: np.ndarray) -> Representation:
     return _with_landmarks(
         choose_landmarks(model, jnp.asarray(x), most, "randomly pivoted", key), x
     )
+
+
+def require_memory_for(
+    approximation: AbstractApproximation | ApproximationName, rows: int, inputs: int
+) -> None:
+    """Raise if the fit may need more memory than is free: now, and not after a long search.
+
+    The rank of an automatic choice is not known before the search, so its largest one counts.
+
+    **Arguments:** `approximation`; `rows`, the number of examples; `inputs`, the number of their inputs.
+    """
+    if is_exact(approximation, rows):
+        require_memory(rows, inputs, None)
+        return
+    if isinstance(approximation, str):
+        require_memory(rows, inputs, _largest_rank(_WORK, rows), "up to ")
+        return
+    while isinstance(approximation, Corrected):
+        approximation = approximation.approximation
+    if isinstance(approximation, RandomFourier):
+        require_memory(rows, inputs, approximation.features)
+    if not isinstance(approximation, Nystrom):
+        return  # the rank is known when landmarks have been chosen
+    if isinstance(approximation.rank, str):
+        require_memory(rows, inputs, min(approximation.max_rank, rows), "up to ")
+        return
+    rank, landmarks = approximation.rank, approximation.landmarks
+    if rank is None:
+        rank = len(landmarks) if isinstance(landmarks, tuple) else landmarks or rows
+    require_memory(rows, inputs, min(rank, rows))
 
 
 def represented(
@@ -160,12 +191,12 @@ def _features(found: Representation, model: KernelMachine, x: np.ndarray) -> int
     return jax.eval_shape(lambda points: kept.whiten(kernel, points).factor, shape).shape[1]
 
 
-def require_memory(rows: int, inputs: int, rank: int | None) -> None:
+def require_memory(rows: int, inputs: int, rank: int | None, up_to: str = "") -> None:
     """Raise if a fit with a kernel matrix of this rank, or an exact one, needs more memory than is free."""
     needed, free = memory_of(rows, inputs, rank), available_memory()
     if free is None or needed <= free:
         return
-    how = "an exact kernel matrix" if rank is None else f"a kernel matrix of rank {rank}"
+    how = "an exact kernel matrix" if rank is None else f"a kernel matrix of rank {up_to}{rank}"
     most = int((free / 8 / rows - 2 * inputs - 40) / _TALLS)
     remedy = (
         f"use a low rank of at most {most}, such as `approximation=jaxsvm.Nystrom(rank={most}, "
@@ -174,7 +205,7 @@ def require_memory(rows: int, inputs: int, rank: int | None) -> None:
         else "use fewer examples"
     )
     raise MemoryError(
-        f"a fit of {rows} examples with {how} needs about {needed / 1e9:.1f} GB, but only "
+        f"a fit of {rows} examples with {how} needs {up_to or 'about '}{needed / 1e9:.1f} GB, but only "
         f"{free / 1e9:.1f} GB of memory are free: {remedy}"
     )
 

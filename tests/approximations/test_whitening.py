@@ -7,7 +7,7 @@ import pytest
 from jaxprs import largest_array
 
 import jaxsvm as jsvm
-from jaxsvm.approximations import LandmarkSubspace, residual_variance
+from jaxsvm.approximations import LandmarkSubspace, _blocks, residual_variance
 
 X = jax.random.normal(jax.random.key(0), (12, 3))
 KERNEL = jsvm.kernels.RBF(1.2, 2.0) + jsvm.kernels.Constant(0.3)
@@ -203,3 +203,30 @@ def test_no_matrix_of_all_pairs_of_examples():
 
     largest = largest_array(jax.grad(value, (0, 1)), KERNEL, x)
     assert largest <= 400 * 20
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3])
+@pytest.mark.parametrize("low", [jsvm.Nystrom(landmarks=9), jsvm.RandomFourier(7)])
+def test_blocks_of_rows_give_the_same_factor_and_derivatives(monkeypatch, low, shards):
+    monkeypatch.setattr(_blocks, "_BLOCK", 4)
+    random = np.random.default_rng(3)
+    x, mixture = jnp.asarray(random.normal(size=(30, 2))), jnp.asarray(random.normal(size=30))
+    kernel = jsvm.kernels.RBF(jnp.array([1.0, 2.0]), 1.5) + jsvm.kernels.White(0.3)
+    kept = low.subspace(jsvm.KernelMachine(kernel, jsvm.losses.Hinge()), x)
+
+    def mixed(kernel, x, shards):
+        # a gradient that has a gradient of its own
+        return jnp.sum(jnp.sin(mixture @ kept.whiten(kernel, x, shards).factor))
+
+    def first_and_second(shards):
+        gradient = jax.grad(mixed, (0, 1))
+        moved = jax.tree.map(jnp.ones_like, (kernel, x))
+        return jax.jvp(lambda *both: gradient(*both, shards), (kernel, x), moved)
+
+    np.testing.assert_allclose(
+        kept.whiten(kernel, x, shards).factor, kept.whiten(kernel, x).factor, rtol=1e-12, atol=1e-13
+    )
+    for blocks, whole in zip(
+        *map(jax.tree.leaves, map(first_and_second, (shards, None))), strict=True
+    ):
+        np.testing.assert_allclose(blocks, whole, rtol=1e-9, atol=1e-10)

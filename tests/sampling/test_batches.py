@@ -37,8 +37,9 @@ def target(loss):
     return Target(loss, FACTOR, Y, WEIGHTS)
 
 
+@pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("regressed", [False, True])
-def test_forces_are_unbiased_with_the_variance_they_report(regressed):
+def test_forces_are_unbiased_with_the_variance_they_report(regressed, shards):
     posterior = target(jsvm.losses.Hinge(1.5))
     center = jnp.array([0.4, -0.3, 0.2])
     if regressed:
@@ -50,7 +51,7 @@ def test_forces_are_unbiased_with_the_variance_they_report(regressed):
         linear = _linearize(posterior, center, slopes(posterior, FACTOR @ center), curvature)
     c = jnp.array([1.0, -0.5, 0.8])
     keys = jax.random.split(jax.random.key(1), 20_000)
-    draw = jax.jit(jax.vmap(lambda key: _force(posterior, SGLD(7), linear, c, key)))
+    draw = jax.jit(jax.vmap(lambda key: _force(posterior, SGLD(7), shards, linear, c, key)))
     forces, variances = draw(keys)
 
     def log_density(c):

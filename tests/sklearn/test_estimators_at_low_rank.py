@@ -192,6 +192,31 @@ def test_too_little_memory_is_refused(monkeypatch):
     LSSVC(**QUICK).fit(X, Y)
 
 
+@pytest.mark.parametrize(
+    "approximation, rank",
+    [
+        ("auto", "up to 150"),
+        (jsvm.Nystrom("auto", max_rank=120), "up to 120"),
+        (jsvm.Nystrom(landmarks=90), "90"),
+        (jsvm.Nystrom(landmarks=range(80)), "80"),
+        (jsvm.RandomFourier(71), "71"),
+        (jsvm.Corrected(jsvm.Nystrom(70)), "70"),
+    ],
+)
+def test_too_little_memory_is_refused_before_the_search(monkeypatch, approximation, rank):
+    monkeypatch.setattr(_kernel_matrix, "EXACT_ROWS", 100)
+    monkeypatch.setattr(_kernel_matrix, "available_memory", lambda: 200_000)
+    for module in ("_binary", "_regressor"):
+        monkeypatch.setattr(f"jaxsvm.sklearn.{module}.select", None)  # no search begins
+    for estimator, y in ((LSSVC(**QUICK), Y), (BayesianSVR(**QUICK), TARGET)):
+        estimator.set_params(approximation=approximation)
+        words = (
+            f"150 examples with a kernel matrix of rank {rank} needs .* use a low rank of at most"
+        )
+        with pytest.raises(MemoryError, match=words):
+            estimator.fit(X, y)
+
+
 @pytest.mark.parametrize("wrong", ["low", 40, None])
 def test_other_approximations_are_refused(wrong):
     with pytest.raises(ValueError, match='`approximation` must be "auto", "exact" or'):
