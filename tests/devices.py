@@ -24,7 +24,7 @@ from jax.sharding import Mesh
 
 import jaxsvm as jsvm
 from jaxsvm.runtime import device_groups
-from jaxsvm.sampling import SGLD, Target, draw_by_batches, find_center
+from jaxsvm.sampling import SGLD, Target, begin_chains, run_chains
 
 EXAMPLES = 1102  # not a multiple of four, and more than a solver treats as few
 LOW = jsvm.Nystrom(rank=12, landmarks=list(range(0, 360, 30)))
@@ -136,8 +136,9 @@ def by_batches(shards: int, x, y, weights):
     def run(x, y, weights, key):
         factor = known.kept.whiten(model.kernel, x).factor
         target = Target(model.loss, factor, y, weights)
-        start = find_center(target, key, shards)
-        return draw_by_batches(target, SGLD(40), start, key, 2, 10, 10, shards).b
+        start_key, *keys = jax.random.split(key, 3)
+        start = begin_chains(target, SGLD(40), 2, start_key, shards=shards)
+        return run_chains(target, SGLD(40), start, keys, 10, 10, shards=shards).b
 
     model = machine("Logistic")
     known = jsvm.approximations.represent(LOW, model, x)
