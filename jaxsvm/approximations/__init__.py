@@ -25,4 +25,3 @@ from ._representation import represent_in_white as represent_in_white
 from ._whitening import AbstractSubspace as AbstractSubspace
 from ._whitening import LandmarkSubspace as LandmarkSubspace
 from ._whitening import Whitening as Whitening
-from ._whitening import lost_share as lost_share

@@ -32,7 +32,7 @@ class Nystrom(AbstractApproximation):
 
     - `rank`: the number p of white coordinates; by default the number of landmarks. `"auto"` adds landmarks
       by randomly pivoted Cholesky until at most the share `tolerance` of the prior's variance is lost
-      (`approximations.lost_share`). Their number depends on the hyperparameters at which they are chosen. It
+      (`lost_variance` of a fit). Their number depends on the hyperparameters at which they are chosen. It
       cannot be used inside `jax.jit` and other transformations.
     - `landmarks`: the number of landmarks, or a list of indices of examples; by default 200, or as many as
       the rank needs, or all examples if there are fewer.

@@ -145,7 +145,7 @@ def represent_in_white(
 ) -> Representation:
     """As `represent`, for sampling: `kept` is always there, of the exact matrix all white coordinates.
 
-    **Arguments:** as for `represent`.
+    **Arguments:** as for `represent`: `approximation`, `model`, `x`, `key`.
 
     **Returns:** a `Representation`.
     """

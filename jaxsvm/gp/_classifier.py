@@ -1,20 +1,21 @@
 """The Gaussian posterior of a classifier, by mean field theory or expectation propagation."""
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .._fit import decide, decide_by
+from .._fit import decide, decide_by, warn_of_lost_variance
 from .._machine import KernelMachine
 from .._predictor import AbstractSolution
-from ..approximations import Expansion
+from ..approximations import Expansion, Representation
 from ..gram import AbstractGram
 from ..hyperparameters import unfreeze
-from ..losses import FlipNoise, Logistic, Probit
+from ..losses import AbstractLoss, FlipNoise, Logistic, Probit
 from ..numerics import safe_root
-from ..posteriors import AbstractGaussianPosterior, LeaveOneOutPredictions
+from ..posteriors import AbstractGaussianPosterior, LeaveOneOutPredictions, averaged
 from ..results import raise_on_failure
 from ..runtime import jit
 from ..validation import as_points
@@ -106,8 +107,19 @@ def _features(kernel, examples, basis, x) -> Float[Array, "m k"]:
     return basis.features(kernel, x)[0]
 
 
-def raise_if_failed(posterior: ClassifierPosterior, throw: bool) -> ClassifierPosterior:
-    """The posterior; with `throw`, an error if the iteration did not reach the fixed point."""
+def conclude(
+    posterior: ClassifierPosterior,
+    model: KernelMachine,
+    representation: Representation,
+    throw: bool,
+) -> ClassifierPosterior:
+    """The posterior of the user's model, after a warning if its kernel matrix loses too much.
+
+    With `throw`, an error if the iteration did not reach the fixed point.
+    """
+    if posterior.expansion is not None:
+        warn_of_lost_variance(representation, posterior.lost_variance)
+    posterior = dataclasses.replace(posterior, model=model)
     if not throw:
         return posterior
 
@@ -119,6 +131,29 @@ def raise_if_failed(posterior: ClassifierPosterior, throw: bool) -> ClassifierPo
 
     dual = raise_on_failure(posterior.dual, posterior.result, details)
     return eqx.tree_at(lambda tree: tree.dual, posterior, dual)
+
+
+def leave_out_by_response(
+    gram: AbstractGram,
+    loss: AbstractLoss,
+    y: Float[Array, " n"],
+    latent: Float[Array, " n"],
+    dual: Float[Array, " n"],
+    precision: Float[Array, " n"],
+    marginal: Float[Array, " n"] | None,
+) -> LeaveOneOutPredictions:
+    """Predict each example from the others, by `f_i - S_i dual_i` and `cavity_variances` S: [OW00, eq. 8.41].
+
+    **Arguments:** `gram`, the kernel matrix; `loss`; `y`, labels; `latent` and `dual`, the solution;
+    `precision` and `marginal`, as for `cavity_variances`.
+
+    **Returns:** `LeaveOneOutPredictions`, differentiable.
+    """
+    variance = cavity_variances(gram, precision, loss.is_convex, marginal)
+    mean = latent - variance * dual
+    # if the loss is not convex, removing an example that looks flipped may give a negative variance
+    average = averaged(loss, y, mean, jnp.maximum(variance, 0))
+    return LeaveOneOutPredictions(mean, variance, average.log_value)
 
 
 def cavity_variances(

@@ -1,6 +1,5 @@
 """Expectation propagation for Gaussian process classification."""
 
-import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -8,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._fit import as_data, warn_of_lost_variance
+from .._fit import as_data
 from .._machine import KernelMachine
 from ..approximations import AbstractApproximation, Exact, Expansion, represent
 from ..criteria import AbstractCriterion, Data, Evaluation, Traits, evaluation
@@ -16,7 +15,7 @@ from ..gram import AbstractGram
 from ..hyperparameters import unfreeze
 from ..posteriors import LeaveOneOutPredictions
 from ..runtime import jit
-from ._classifier import ClassifierPosterior, check_classifier, raise_if_failed
+from ._classifier import ClassifierPosterior, check_classifier, conclude
 from ._fixed_point import Limits, Outcome, check_tolerance
 from ._sites import Marginals, Matching, Sites, attach_derivatives, default_tolerance, find_sites
 
@@ -109,9 +108,7 @@ def expectation_propagation(
     limits = _limits(tolerance, max_iterations, y.dtype)
     free = unfreeze(model)
     posterior = _expectation_propagation(free, x, y, weights, representation, start, limits)
-    if posterior.expansion is not None:
-        warn_of_lost_variance(representation, posterior.lost_variance)
-    return raise_if_failed(dataclasses.replace(posterior, model=model), throw)
+    return conclude(posterior, model, representation, throw)
 
 
 def check_sites(model: KernelMachine) -> None:

@@ -15,11 +15,10 @@ from ..posteriors import (
     LaplacePosterior,
     LeaveOneOutPredictions,
     around,
-    averaged,
     require_maximum,
 )
 from ..runtime import jit
-from ._classifier import cavity_variances, check_classifier
+from ._classifier import check_classifier, leave_out_by_response
 
 _EVIDENCE = LaplaceEvidence()
 
@@ -106,12 +105,10 @@ def leave_out_of_fit(
 
     **Returns:** `LeaveOneOutPredictions`, differentiable.
     """
-    loss = fit.model.loss
-    variance = cavity_variances(gram, _EVIDENCE.curvature(fit), loss.is_convex, marginal)
-    mean = fit.latent - variance * fit.dual
-    # if the loss is not convex, removing an example that looks flipped may give a negative variance
-    average = averaged(loss, fit.y, mean, jnp.maximum(variance, 0))
-    return LeaveOneOutPredictions(mean, variance, average.log_value)
+    precision = _EVIDENCE.curvature(fit)
+    return leave_out_by_response(
+        gram, fit.model.loss, fit.y, fit.latent, fit.dual, precision, marginal
+    )
 
 
 class _Quality(NamedTuple):

@@ -1,6 +1,5 @@
 """Naive mean field inference for Gaussian process classification."""
 
-import dataclasses
 from functools import partial
 from typing import Any
 
@@ -9,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._fit import as_data, warn_of_lost_variance
+from .._fit import as_data
 from .._machine import KernelMachine
 from ..approximations import AbstractApproximation, Exact, Expansion, represent
 from ..gram import AbstractGram
 from ..hyperparameters import unfreeze
-from ..posteriors import LeaveOneOutPredictions, averaged
+from ..posteriors import LeaveOneOutPredictions
 from ..runtime import jit
-from ._classifier import ClassifierPosterior, cavity_variances, check_classifier, raise_if_failed
+from ._classifier import ClassifierPosterior, check_classifier, conclude, leave_out_by_response
 from ._fixed_point import Limits, Outcome, check_tolerance
 from ._mean_field_equations import (
     Equations,
@@ -94,9 +93,7 @@ def mean_field(
     start, representation = _start(init, weights), represent(approximation, model, x)
     free = unfreeze(model)
     posterior = _mean_field(method, free, x, y, weights, representation, start, limits)
-    if posterior.expansion is not None:
-        warn_of_lost_variance(representation, posterior.lost_variance)
-    return raise_if_failed(dataclasses.replace(posterior, model=model), throw)
+    return conclude(posterior, model, representation, throw)
 
 
 def check_mean_field(model: KernelMachine) -> None:
@@ -139,14 +136,10 @@ def leave_out_of_mean_field(
 
     **Returns:** `LeaveOneOutPredictions`.
     """
-    gram, loss = equations.gram, equations.loss
+    gram, loss, y = equations.gram, equations.loss, equations.y
     precision = equations.precision(equations.average(step))
-    variance = cavity_variances(gram, precision, loss.is_convex, marginal)
     dual = equations.weights * step
-    mean = gram @ dual - variance * dual
-    # if the loss is not convex, an example that looks flipped may have a negative linear response
-    average = averaged(loss, equations.y, mean, jnp.maximum(variance, 0))
-    return LeaveOneOutPredictions(mean, variance, average.log_value)
+    return leave_out_by_response(gram, loss, y, gram @ dual, dual, precision, marginal)
 
 
 @partial(jit, static_argnums=0)

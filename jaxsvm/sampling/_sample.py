@@ -1,30 +1,22 @@
 """`sample`: draws from the posterior of the latent function, and the `Posterior` that predicts with them."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
-from .._fit import as_data
 from .._machine import KernelMachine
-from ..approximations import (
-    AbstractApproximation,
-    AbstractSubspace,
-    Exact,
-    Representation,
-    Whitening,
-    represent_in_white,
-)
+from ..approximations import AbstractApproximation, Exact, Whitening
 from ..hyperparameters import unfreeze
 from ..posteriors import AbstractMachinePredictor, AbstractMixture, Components, Joint, same_for_all
 from ..runtime import Progress, filter_jit, jit
-from ..validation import as_points, check_count
-from ._batches import check_batches
+from ..validation import as_points
 from ._chains import Chains, Traces, draw, kept_numbers, start_chains, warm_up
 from ._diagnostics import Diagnostics, diagnose, warn_of_problems
-from ._samplers import MCLMC, SGLD, Method, require_method
+from ._samplers import MCLMC, Method
+from ._setup import Setup, set_up
 from ._target import Target
 
 _PIECES, _SHORTEST_PIECE = 20, 50  # of a long run; the progress bar advances after each piece
@@ -231,83 +223,6 @@ def sample(
         chains=state,
         draw_numbers=jnp.asarray(numbers.ravel()),
     )
-
-
-class Setup(NamedTuple):
-    """Model and data of a run.
-
-    `model` has all hyperparameters free; `x`, `y` and `weights` are the data; `representation` is that of the
-    kernel matrix, from `represent_in_white`.
-    """
-
-    model: KernelMachine
-    x: Float[Array, "n d"]
-    y: Float[Array, " n"]
-    weights: Float[Array, " n"]
-    representation: Representation
-
-    @property
-    def subspace(self) -> AbstractSubspace:
-        """The part of the kernel matrix that is kept."""
-        assert self.representation.kept is not None
-        return self.representation.kept
-
-    def whiten(self) -> tuple[Whitening, Target]:
-        """White coordinates of the latent function, and the posterior in them.
-
-        **Returns:** a `Whitening` and a `Target`.
-        """
-        kernel, shards = self.model.kernel, self.representation.shards
-        whitening = self.subspace.whiten(kernel, self.x, shards)
-        return whitening, Target(self.model.loss, whitening.factor, self.y, self.weights)
-
-
-def set_up(
-    model: KernelMachine,
-    x: Any,
-    y: Any,
-    weights: Any,
-    *,
-    approximation: AbstractApproximation,
-    method: Method | SGLD,
-    key: Any,
-    keys: int,
-    by_batches: bool = False,
-    **counts: int,
-) -> tuple[Setup, list[PRNGKeyArray]]:
-    """Check the arguments of a run, split its random key, and choose its landmarks.
-
-    **Arguments:** `model`, `x`, `y`, `weights`, `approximation`, `method`, `key`: as for `sample`; `keys`,
-    the number of keys that the run needs; `by_batches`, whether the method may be `SGLD`; `counts`, such as
-    `chains`, `warmup` and `draws`, by name.
-
-    **Returns:** a `Setup`, and the keys.
-    """
-    x, y, weights = as_data(model, x, y, weights)  # first: it refuses to hang in a forked process
-    check_sampler(model, method, by_batches, **counts)
-    if isinstance(method, SGLD):
-        check_batches(model, x, method)
-    landmark_key, *run_keys = jax.random.split(key, 1 + keys)
-    representation = represent_in_white(approximation, model, x, landmark_key)
-    return Setup(unfreeze(model), x, y, weights, representation), run_keys
-
-
-def check_sampler(
-    model: KernelMachine, method: Method | SGLD, by_batches: bool = False, **counts: int
-) -> None:
-    """Raise unless the model has a posterior, and the options of the sampler are valid.
-
-    **Arguments:** `model`, the kernel machine; `method`, a sampler; `by_batches`, whether it
-    may be `SGLD`; `counts`, by name.
-    """
-    if model.offset:
-        raise ValueError(
-            "the posterior is not defined for a free, unpenalized offset: use `offset=False` and add a "
-            "`Constant` kernel, whose variance is that of the offset"
-        )
-    require_method("method", method, by_batches)
-    for name, count in counts.items():
-        check_count(name, count, 0 if name == "warmup" else 1)
 
 
 @filter_jit
