@@ -186,19 +186,17 @@ def _warm_up(
     """The chains after they have adapted their step size and their coordinates."""
     lengths, done = rounds(warmup, method), 0
     for number, length in enumerate(lengths):
-        h, noise, sums = [], [], 0.0
+        pieces, sums = [], 0.0
         round_key = jax.random.fold_in(key, number)
         for after, rows, part in advance(target, method, state, round_key, length, True):
-            state = after
-            h.append(rows.h)
-            noise.append(rows.noise_variance)
-            sums = sums + part
-            done += len(rows.h)
+            state, sums, done = after, sums + part, done + len(rows.h)
+            pieces.append((rows.h, rows.log_size, rows.noise_variance))
             bar.update(done, f"step size {float(jnp.exp(state.log_step)):.2g}")
         if number + 1 < len(lengths):
-            mean_noise = np.mean(np.concatenate(noise)).astype(sums.dtype)
-            h = jnp.asarray(np.concatenate(h))
-            state = rescale(target, state, h, sums / length, jnp.asarray(mean_noise))
+            h, log_size, noise = map(np.concatenate, zip(*pieces, strict=True))
+            noise = noise.mean().astype(h.dtype)
+            columns = [jnp.asarray(array) for array in (h, log_size, sums / length, noise)]
+            state = rescale(target, state, *columns)
     return state
 
 

@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..linalg import cholesky
+from ..linalg import cholesky, solve_triangular
 from ..runtime import filter_jit
 from ._chains import QUARTER_PERIOD, first_log_step, mean_curvature
 from ._joint_target import (
-    SMALL,
     JointScaling,
     JointTarget,
     Measurements,
@@ -21,6 +20,7 @@ from ._joint_target import (
     modes,
     place,
     position_of,
+    smallest_deviation,
 )
 from ._samplers import HMC, Method, first_state, trajectory
 
@@ -44,6 +44,7 @@ class Rows(NamedTuple):
 
     h: Float[Array, "draws chains k"]
     b: Float[Array, "draws chains p"]
+    log_size: Float[Array, "draws chains"]
     loss: Float[Array, "draws chains"]
     penalty: Float[Array, "draws chains"]
     log_density: Float[Array, "draws chains"]
@@ -74,7 +75,8 @@ def rescale(
     target: JointTarget,
     chains: JointChains,
     h: Float[Array, "draws chains k"],
-    moments: Float[Array, "4 n"],
+    log_size: Float[Array, "draws chains"],
+    moments: Float[Array, "6 n"],
     noise_variance: Float[Array, ""],
 ) -> JointChains:
     """The same places in coordinates that are adapted to the draws of a round.
@@ -82,24 +84,39 @@ def rescale(
     As in Stan, the covariance of the hyperparameters is shrunk towards a small one, since it comes from few
     draws.
 
-    **Arguments:** `target`, the joint density; `chains`; `h`, the hyperparameters of all draws; `moments`, the
-    means for `mean_curvature`; `noise_variance`, the mean over draws.
+    **Arguments:** `target`, the joint density; `chains`; `h`, the hyperparameters of all draws; `log_size`,
+    the logarithm of the size of the latent values of each; `moments`, as from `advance`, but means;
+    `noise_variance`, the mean over draws.
 
     **Returns:** the `JointChains`.
     """
-    where = jax.vmap(place, (None, None, 0))(target, chains.scaling, chains.state.position)
+    before = chains.scaling
+    assert before.measurements is not None
+    where = jax.vmap(place, (None, None, 0))(target, before, chains.state.position)
     flat = h.reshape(-1, h.shape[2])
     count = flat.shape[0]
     center = jnp.mean(flat, axis=0)
     covariance = (flat - center).T @ (flat - center) / (count + 5)
     covariance += 5e-3 / (count + 5) * jnp.eye(flat.shape[1], dtype=flat.dtype)
-    curvature = mean_curvature(*moments)
-    slope, latent, _, square = moments
-    deviation = jnp.sqrt(jnp.maximum(square - latent**2, SMALL**2))
-    pull = curvature * latent - slope
-    measurements = Measurements(latent, deviation, curvature, pull, noise_variance)
-    scaling = JointScaling(center, cholesky(covariance), measurements)
-    return _at(target, scaling, where.h, where.b, chains.log_step)
+    root = cholesky(covariance)
+    g = solve_triangular(root, (flat - center).T)
+    growth = g @ (log_size.ravel() - jnp.mean(log_size)) / count
+    curvature = mean_curvature(*moments[:4])
+    slope, latent = moments[:2]
+    # the size at the new center in the old coordinates, in which latent values were divided by it
+    moved = solve_triangular(before.root, center - before.center)
+    size = jnp.exp(before.measurements.growth @ moved)
+    reduced, square = moments[4:]
+    least = smallest_deviation(h.dtype)
+    measurements = Measurements(
+        latent=size * reduced,
+        deviation=size * jnp.sqrt(jnp.maximum(square - reduced**2, least**2)),
+        growth=growth,
+        curvature=curvature,
+        pull=curvature * latent - slope,
+        noise_variance=noise_variance,
+    )
+    return _at(target, JointScaling(center, root, measurements), where.h, where.b, chains.log_step)
 
 
 def _at(target, scaling, h, b, log_step) -> JointChains:
@@ -113,7 +130,7 @@ def _at(target, scaling, h, b, log_step) -> JointChains:
 @filter_jit
 def _advance(
     target: JointTarget, method: Method, chains: JointChains, key, first, length, adapting
-) -> tuple[JointChains, Rows, Float[Array, "4 n"]]:
+) -> tuple[JointChains, Rows, Float[Array, "6 n"]]:
     """Make `length` transitions, at most `CHUNK`, numbered from `first` since the last rescaling."""
     scaling = chains.scaling
     count, dtype = chains.state.position.shape[0], chains.log_step.dtype
@@ -143,6 +160,7 @@ def _advance(
         row = Rows(
             where.h,
             where.b,
+            jnp.log(_root_mean_square(where.latent, target.weights)),
             where.loss,
             jnp.sum(where.b**2, axis=1) / 2,
             where.log_density,
@@ -162,7 +180,7 @@ def _advance(
         lambda: jax.vmap(place, (None, None, 0))(target, scaling, chains.state.position)
     )
     rows = _empty_rows(zeros, dtype)
-    carry = (chains.state, chains.log_step, rows, jnp.zeros((4, target.y.shape[0]), dtype))
+    carry = (chains.state, chains.log_step, rows, jnp.zeros((6, target.y.shape[0]), dtype))
     state, log_step, rows, sums = jax.lax.fori_loop(0, length, transition, carry)
     return JointChains(scaling, state, log_step), rows, sums
 
@@ -171,15 +189,20 @@ def _empty_rows(where: Place, dtype) -> Rows:
     def column(like, kind=dtype):
         return jnp.zeros((CHUNK, *like.shape), kind)
 
-    one = where.loss
     scalars = {name: column(where.loss) for name in Rows._fields}
     vectors = {"h": column(where.h), "b": column(where.b), "divergent": column(where.loss, bool)}
     return Rows(**(scalars | vectors))
 
 
-def _moments_at(where: Place) -> Float[Array, "4 n"]:
+def _root_mean_square(latent, weights):
+    return jnp.sqrt(latent**2 @ weights / jnp.sum(weights))
+
+
+def _moments_at(where: Place) -> Float[Array, "6 n"]:
     slope, latent = where.slope, where.latent
-    return jnp.mean(jnp.stack([slope, latent, slope * latent, latent**2]), axis=1)
+    reduced = latent / where.size[:, None]
+    rows = [slope, latent, slope * latent, latent**2, reduced, reduced**2]
+    return jnp.mean(jnp.stack(rows), axis=1)
 
 
 def _largest(method: Method) -> float:
@@ -191,8 +214,8 @@ def _largest(method: Method) -> float:
 
 def advance(
     target: JointTarget, method: Method, chains: JointChains, key, draws: int, adapting: bool
-) -> Iterator[tuple[JointChains, Rows, Float[Array, "4 n"]]]:
-    """Transitions in chunks: after each, the chains, its rows in NumPy, and sums for `mean_curvature`.
+) -> Iterator[tuple[JointChains, Rows, Float[Array, "6 n"]]]:
+    """Transitions in chunks: after each, the chains, its rows in NumPy, and sums for `rescale`.
 
     **Arguments:** `target`, the joint density; `method`, `HMC` or `NUTS`; `chains`; `key`, a random key;
     `draws`, the number of transitions; `adapting`, whether the step size is adapted.

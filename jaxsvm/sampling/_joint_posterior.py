@@ -74,8 +74,8 @@ class JointPosterior(AbstractMixture):
     (chains, draws). `b` are the kept draws in white coordinates, of shape (chains, kept, rank), and
     `draw_numbers` says which draws of each chain these are. The latent values at the examples are `V b`, with
     `V = subspace.whiten(kernel, x).factor` for the kernel of the same draw. `log_posterior` is the log
-    density of each draw up to a constant, in the coordinates of the sampler. `diagnostics` says how far to trust the
-    draws, and `traces` has the numbers behind it. `x`, `y` and `weights` are the data.
+    density of each draw up to a constant, in the coordinates of the sampler. `diagnostics` says how far to
+    trust the draws, and `traces` has the numbers behind it. `x`, `y` and `weights` are the data.
 
     Predictions average over the kept draws, each of which is one function of one machine. A prediction needs
     the kernel matrix of each kept draw.

@@ -16,9 +16,8 @@ from ..losses import AbstractLoss, AbstractRegression
 from ..priors import AbstractPrior
 from ._target import SOFTENING, Target, find_mode, slopes, total_loss
 
-SMALL = 1e-3  # the least standard deviation of a latent value
 # nodes and weights of Gauss-Hermite quadrature over a standard normal distribution
-_NODES, _SHARES = np.polynomial.hermite_e.hermegauss(9)
+_NODES, _SHARES = np.polynomial.hermite_e.hermegauss(15)
 _SHARES = _SHARES / _SHARES.sum()
 
 
@@ -53,13 +52,15 @@ class JointTarget(NamedTuple):
 class Measurements(NamedTuple):
     """Gaussian measurements of the latent values, which stand for the likelihood.
 
-    `latent` and `deviation` are means and standard deviations of the latent values over some draws.
+    `latent` and `deviation` are means and standard deviations of the latent values over some draws, at the
+    center of the hyperparameters; `growth` is the gradient of the logarithm of their size with respect to g.
     `curvature` are the precisions D of the measurements, `pull` is D times what they measure, and
     `noise_variance` is that of the loss, all of them means over these draws.
     """
 
     latent: Float[Array, " n"]
     deviation: Float[Array, " n"]
+    growth: Float[Array, " k"]
     curvature: Float[Array, " n"]
     pull: Float[Array, " n"]
     noise_variance: Float[Array, ""]
@@ -69,8 +70,8 @@ class JointScaling(NamedTuple):
     """Coordinates `(g, c)` in which the posterior has about unit width in all directions, for any h.
 
     `h = center + root g`, and `b = A^-1 V' pull + A^(-1/2) c` with `A = I + V' D V` at this h: the posterior
-    of b given `measurements`. So c hardly depends on h if the data say much about the function, and b does not
-    if they say little. Without measurements `b = c`.
+    of b given `measurements`. Of strong measurements c is what they leave open, whatever h is, and for weak
+    ones it is nearly b. Without measurements `b = c`.
     """
 
     center: Float[Array, " k"]
@@ -81,13 +82,15 @@ class JointScaling(NamedTuple):
 class Place(NamedTuple):
     """A point of the joint posterior, in all coordinates.
 
-    `log_density` is that of `(g, c)`, up to a constant; `slope` has `w_i dL/df_i`, `lost` is the share of the
-    prior's variance that the low rank loses there.
+    `size` is the expected size of the latent values, one at the center of h. `slope` has `w_i dL/df_i`.
+    `lost` is the share of the prior's variance that the low rank loses there. `log_density` is that of
+    `(g, c)`, up to a constant.
     """
 
     h: Float[Array, " k"]
     b: Float[Array, " p"]
     latent: Float[Array, " n"]
+    size: Float[Array, ""]
     loss: Float[Array, ""]
     slope: Float[Array, " n"]
     noise_variance: Float[Array, ""]
@@ -103,11 +106,13 @@ def place(target: JointTarget, scaling: JointScaling, q: Float[Array, " k+p"]) -
     **Returns:** a `Place`.
     """
     size = scaling.center.shape[0]
-    h = scaling.center + scaling.root @ q[:size]
+    g, b = q[:size], q[size:]
+    h = scaling.center + scaling.root @ g
     machine, whitening, given = target.given(h)
-    b, log_volume = q[size:], jnp.zeros((), q.dtype)
+    expected, log_volume = jnp.ones((), q.dtype), jnp.zeros((), q.dtype)
     if scaling.measurements is not None:
-        lower, mean = _conditional(scaling.measurements, given)
+        expected = jnp.exp(scaling.measurements.growth @ g)
+        lower, mean = _conditional(scaling.measurements, given, g)
         b = mean + solve_triangular(lower, b, transposed=True)
         log_volume = -jnp.sum(jnp.log(jnp.diag(lower)))  # of db by dc
     latent = whitening.factor @ b
@@ -116,7 +121,8 @@ def place(target: JointTarget, scaling: JointScaling, q: Float[Array, " k+p"]) -
     log_prior = target.prior.log_density(machine) - b @ b / 2
     log_density = (log_prior + log_likelihood + log_volume).astype(q.dtype)
     noise = noise_variance(machine.loss, q.dtype)
-    return Place(h, b, latent, loss, slopes(given, latent), noise, whitening.error, log_density)
+    slope = slopes(given, latent)
+    return Place(h, b, latent, expected, loss, slope, noise, whitening.error, log_density)
 
 
 def log_joint(target: JointTarget, scaling: JointScaling, q: Float[Array, " k+p"]) -> Array:
@@ -131,13 +137,13 @@ def position_of(
     g = solve_triangular(scaling.root, h - scaling.center)
     if scaling.measurements is None:
         return jnp.concatenate([g, b])
-    lower, mean = _conditional(scaling.measurements, target.given(h)[2])
+    lower, mean = _conditional(scaling.measurements, target.given(h)[2], g)
     return jnp.concatenate([g, lower.T @ (b - mean)])
 
 
-def _conditional(measurements: Measurements, given: Target) -> tuple[Array, Array]:
+def _conditional(measurements: Measurements, given: Target, g: Array) -> tuple[Array, Array]:
     """The Cholesky factor of A, and the mean `A^-1 V' pull`, at some hyperparameters."""
-    curvature, pull = _at_loss(measurements, given)
+    curvature, pull = _at_loss(measurements, given, g)
     lower = _precision_root(given.factor, curvature)
     return lower, solve_by_factor(lower, given.factor.T @ pull)
 
@@ -147,25 +153,27 @@ def _precision_root(factor, curvature):
     return cholesky(precision + jnp.eye(precision.shape[0], dtype=precision.dtype))
 
 
-def _at_loss(measurements: Measurements, given: Target) -> tuple[Array, Array]:
-    """The measurements for other hyperparameters of the loss: their precisions, and `pull`.
+def _at_loss(measurements: Measurements, given: Target, g: Array) -> tuple[Array, Array]:
+    """The measurements at other hyperparameters: their precisions, and `pull`.
 
-    For labels, the mean slopes of the loss over the same latent values, and the regression of the slopes on
-    these values, by quadrature. A noise model measures the same, with a precision in proportion to one over its
-    variance.
+    For labels these are the mean curvatures and slopes of the loss over latent values of the expected size,
+    by Stein's lemma and quadrature of the losses themselves, which are continuous. A noise model measures
+    the same as elsewhere, with a precision in proportion to one over its variance.
     """
-    latent, deviation, curvature, pull, noise_variance = measurements
     if given.loss.has_wall:
-        return curvature, pull
+        return measurements.curvature, measurements.pull
     if isinstance(given.loss, AbstractRegression):
-        ratio = noise_variance / given.loss.noise_variance
+        ratio = measurements.noise_variance / given.loss.noise_variance
         ratio = jnp.where(jnp.isfinite(ratio), ratio, 1.0)
-        return ratio * curvature, ratio * pull
+        return ratio * measurements.curvature, ratio * measurements.pull
+    size = jnp.exp(measurements.growth @ g)
+    latent, deviation = size * measurements.latent, size * measurements.deviation
     nodes, shares = (jnp.asarray(array, latent.dtype) for array in (_NODES, _SHARES))
-    each = jax.vmap(lambda node: slopes(given, latent + deviation * node))(nodes)
-    mean = shares @ each
-    curvature = jnp.maximum((shares * nodes) @ each / deviation, 0.0)
-    return curvature, curvature * latent - mean
+    each = jax.vmap(lambda node: given.loss.value(given.y, latent + deviation * node))(nodes)
+    slope = given.weights * ((shares * nodes) @ each) / deviation
+    curvature = given.weights * ((shares * (nodes**2 - 1)) @ each) / deviation**2
+    curvature = jnp.maximum(curvature, 0.0)
+    return curvature, curvature * latent - slope
 
 
 def modes(target: JointTarget, h: Float[Array, "chains k"]) -> tuple[Array, Measurements]:
@@ -188,7 +196,14 @@ def modes(target: JointTarget, h: Float[Array, "chains k"]) -> tuple[Array, Meas
 
     b, rows = jax.lax.map(one, h)
     latent, spread, curvature, pull, noise = map(_mean_of_finite, rows)
-    return b, Measurements(latent, jnp.sqrt(spread) + SMALL, curvature, pull, noise)
+    growth = jnp.zeros_like(h[0])
+    least = smallest_deviation(latent.dtype)
+    return b, Measurements(latent, jnp.sqrt(spread + least**2), growth, curvature, pull, noise)
+
+
+def smallest_deviation(dtype: Any) -> float:
+    """The least standard deviation of latent values for which differences of losses keep their digits."""
+    return float(jnp.finfo(dtype).eps ** 0.25)
 
 
 def noise_variance(loss: AbstractLoss, dtype: Any) -> Float[Array, ""]:
