@@ -1,6 +1,6 @@
 """Diagnostics of chains: numbers, and messages that say what is wrong and what to do."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -248,7 +248,16 @@ def check_wall(wall: bool) -> list[str]:
     ]
 
 
-def warn_of_problems(diagnostics: Diagnostics, what: str) -> None:
+class HasProblems(Protocol):
+    """Diagnostics with a list of problems."""
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong; empty if nothing is."""
+        ...
+
+
+def warn_of_problems(diagnostics: HasProblems, what: str) -> None:
     """Issue a `SamplingWarning` if anything is wrong with the chains.
 
     **Arguments:** `diagnostics`, those of the chains; `what`, the beginning of the message.

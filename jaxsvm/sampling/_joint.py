@@ -109,7 +109,7 @@ def sample_jointly(
     models = jax.vmap(jax.vmap(unravel))(jnp.asarray(np.swapaxes(rows.h, 0, 1)))
     models = restore_frozen(models, model)
     traces = _traces(rows)
-    lost = np.nanmean(rows.lost)
+    lost = jnp.asarray(np.nanmean(rows.lost))
     diagnostics = diagnose_jointly(models, diagnose(traces, jnp.exp(state.log_step), lost))
     warn_of_problems(diagnostics, "the joint draws should not be trusted as they are")
     return JointPosterior(
@@ -171,7 +171,7 @@ def _start(target: JointTarget, method: Method, chains: int, key: Any) -> JointC
     models = draw_starts(target.empty, _SPREAD, None, chains, key)
     h = jax.vmap(lambda model: ravel_pytree(model)[0])(models)
     for spread in (1.0, 0.1, 0.0):  # the first is the model itself
-        begun = start(target, method, h[0] + spread * (h - h[0]))
+        begun = start(target, method, h[:1] + spread * (h - h[:1]))
         if np.isfinite(np.asarray(begun.state.logdensity)).all():
             return begun
     raise FitError(

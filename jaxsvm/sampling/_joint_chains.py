@@ -96,10 +96,10 @@ def rescale(
     flat = h.reshape(-1, h.shape[2])
     count = flat.shape[0]
     center = jnp.mean(flat, axis=0)
-    covariance = (flat - center).T @ (flat - center) / (count + 5)
+    covariance = (flat - center[None]).T @ (flat - center[None]) / (count + 5)
     covariance += 5e-3 / (count + 5) * jnp.eye(flat.shape[1], dtype=flat.dtype)
     root = cholesky(covariance)
-    g = solve_triangular(root, (flat - center).T)
+    g = solve_triangular(root, (flat - center[None]).T)
     growth = g @ (log_size.ravel() - jnp.mean(log_size)) / count
     curvature = mean_curvature(*moments[:4])
     slope, latent = moments[:2]

@@ -98,7 +98,7 @@ class Place(NamedTuple):
     log_density: Float[Array, ""]
 
 
-def place(target: JointTarget, scaling: JointScaling, q: Float[Array, " k+p"]) -> Place:
+def place(target: JointTarget, scaling: JointScaling, q: Float[Array, " q"]) -> Place:
     """The point with the coordinates `q = (g, c)`.
 
     **Arguments:** `target`, the joint density; `scaling`, its coordinates; `q`, a vector.
@@ -125,14 +125,14 @@ def place(target: JointTarget, scaling: JointScaling, q: Float[Array, " k+p"]) -
     return Place(h, b, latent, expected, loss, slope, noise, whitening.error, log_density)
 
 
-def log_joint(target: JointTarget, scaling: JointScaling, q: Float[Array, " k+p"]) -> Array:
+def log_joint(target: JointTarget, scaling: JointScaling, q: Float[Array, " q"]) -> Array:
     """The logarithm of the density of `q = (g, c)`, up to a constant."""
     return place(target, scaling, q).log_density
 
 
 def position_of(
     target: JointTarget, scaling: JointScaling, h: Float[Array, " k"], b: Float[Array, " p"]
-) -> Float[Array, " k+p"]:
+) -> Float[Array, " q"]:
     """The coordinates `(g, c)` of hyperparameters and white coordinates."""
     g = solve_triangular(scaling.root, h - scaling.center)
     if scaling.measurements is None:
