@@ -123,7 +123,7 @@ def tuned(split: Any) -> dict[str, Any]:
 
     x, y, x_test, y_test = standardized(split)
     begin = time.process_time()
-    machine = BayesianSVC(criterion="span", random_state=0).fit(x, y)
+    machine = BayesianSVC("span", random_state=0).fit(x, y)
     probability = machine.predict_proba(x_test)[:, 1]
     found = of_labels(y_test, probability)
     wrong = 100 * np.mean(machine.predict(x_test) != y_test)

@@ -1,6 +1,6 @@
 """Diagnostics of chains: numbers, and messages that say what is wrong and what to do."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -248,19 +248,10 @@ def check_wall(wall: bool) -> list[str]:
     ]
 
 
-class HasProblems(Protocol):
-    """Diagnostics with a list of problems."""
-
-    @property
-    def problems(self) -> list[str]:
-        """What is wrong; empty if nothing is."""
-        ...
-
-
-def warn_of_problems(diagnostics: HasProblems, what: str) -> None:
+def warn_of_problems(diagnostics: Any, what: str) -> None:
     """Issue a `SamplingWarning` if anything is wrong with the chains.
 
-    **Arguments:** `diagnostics`, those of the chains; `what`, the beginning of the message.
+    **Arguments:** `diagnostics`, those of the chains, with a list `problems`; `what`, the beginning of the message.
     """
     if diagnostics.problems:
         warn_user(f"{what}: " + ". ".join(diagnostics.problems), SamplingWarning)

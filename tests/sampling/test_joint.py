@@ -9,6 +9,7 @@ import pytest
 import scipy.integrate
 import scipy.stats
 from jax.flatten_util import ravel_pytree
+from scripts import module_of
 
 import jaxsvm as jsvm
 from jaxsvm import kernels, losses, priors
@@ -207,6 +208,16 @@ def test_labels_against_the_sampled_evidence():
     # with the deviation
     error = deviation * np.hypot(1 / np.sqrt(effective), np.mean(errors))
     assert abs(draws.mean() - mean) < 4 * error
+
+
+def test_ranks_of_true_values_are_uniform():
+    """A few simulations of `examples/benchmarks/joint_calibration.py`."""
+    module = module_of("benchmarks/joint_calibration.py")
+    module.PLAN["draws"] = 132
+    found = [module.simulate("soft insensitive", number)["ranks"] for number in range(8)]
+    for name in found[0]:
+        shares = [(ranks[name] + 0.5) / (module.RANKS + 1) for ranks in found]
+        assert abs(np.mean(shares) - 0.5) < 4 * np.sqrt(1 / 12 / 8), name
 
 
 # ---------------------------------------------------------------------------- the density
