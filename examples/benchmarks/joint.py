@@ -1,6 +1,6 @@
 """The joint posterior of function and hyperparameters, beside machines tuned by a point estimate.
 
-    python examples/benchmarks/joint.py            # about an hour; resumes from its record
+    python examples/benchmarks/joint.py            # 20 minutes on one core; resumes
     python examples/benchmarks/joint.py --show     # only prints the record
     python examples/benchmarks/joint.py --quick    # small generated data: only to see that it runs
 
@@ -44,7 +44,7 @@ RESULTS = Path(__file__).parent / "results" / "joint.json"
 SETS = ("heart", "breast_cancer", "thyroid", "titanic", "diabetis")
 OUTPUTS = (1, 2)
 RANK, ARM_RANK = 60, 80
-PLAN = {"chains": 4, "warmup": 400, "draws": 500}
+PLAN = {"chains": 4, "warmup": 500, "draws": 1500}
 SHORT = {"chains": 2, "warmup": 100, "draws": 60}
 
 
@@ -57,16 +57,16 @@ def standardized(split: Any) -> tuple[np.ndarray, ...]:
 
 def worst(values: dict[str, Any], choose: Any) -> tuple[str, float]:
     """The entry of a hyperparameter with the worst diagnostic, and the diagnostic."""
-    each = {name: float(choose(np.asarray(value))) for name, value in values.items()}
-    name = choose(each.values())
-    return next(key for key in each if each[key] == name), name
+    each = {name: float(choose(np.ravel(value))) for name, value in values.items()}
+    extreme = choose(each.values())
+    return next(name for name in each if each[name] == extreme), extreme
 
 
 def described(posterior: jsvm.JointPosterior, seconds: float) -> dict[str, Any]:
     diagnostics = posterior.diagnostics
     function = diagnostics.function
-    rhat_of, rhat = worst(diagnostics.rhat, lambda values: max(np.ravel(list(values))))
-    ess_of, ess = worst(diagnostics.ess_bulk, lambda values: min(np.ravel(list(values))))
+    rhat_of, rhat = worst(diagnostics.rhat, max)
+    ess_of, ess = worst(diagnostics.ess_bulk, min)
     medians = {
         name: np.median(np.asarray(values), axis=(0, 1)).round(4).tolist()
         for name, values in posterior.parameters.items()

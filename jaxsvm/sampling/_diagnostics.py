@@ -251,7 +251,8 @@ def check_wall(wall: bool) -> list[str]:
 def warn_of_problems(diagnostics: Any, what: str) -> None:
     """Issue a `SamplingWarning` if anything is wrong with the chains.
 
-    **Arguments:** `diagnostics`, those of the chains, with a list `problems`; `what`, the beginning of the message.
+    **Arguments:** `diagnostics`, those of the chains, which have `problems`; `what`, the beginning of the
+    message.
     """
     if diagnostics.problems:
         warn_user(f"{what}: " + ". ".join(diagnostics.problems), SamplingWarning)

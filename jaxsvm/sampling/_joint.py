@@ -38,7 +38,7 @@ def sample_jointly(
     method: Method = HMC(integration_steps=10),  # noqa: B008, it is immutable
     chains: int = 4,
     warmup: int = 500,
-    draws: int = 500,
+    draws: int = 1000,
     keep_draws: bool = False,
     weights: Any = None,
     progress: bool | None = None,

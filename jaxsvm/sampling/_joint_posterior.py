@@ -77,8 +77,8 @@ class JointPosterior(AbstractMixture):
     density of each draw up to a constant, in the coordinates of the sampler. `diagnostics` says how far to
     trust the draws, and `traces` has the numbers behind it. `x`, `y` and `weights` are the data.
 
-    Predictions average over the kept draws, each of which is one function of one machine. A prediction needs
-    the kernel matrix of each kept draw.
+    Predictions average over the kept draws, each of which is one function of one machine. So both rules of
+    `probability` agree. A prediction needs the kernel matrix of each kept draw.
     """
 
     models: KernelMachine
