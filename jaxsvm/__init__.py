@@ -69,9 +69,11 @@ from .posteriors import laplace as laplace
 from .results import RESULTS as RESULTS
 from .results import FitError as FitError
 from .sampling import HyperPosterior as HyperPosterior
+from .sampling import JointPosterior as JointPosterior
 from .sampling import Posterior as Posterior
 from .sampling import sample as sample
 from .sampling import sample_hyperparameters as sample_hyperparameters
+from .sampling import sample_jointly as sample_jointly
 from .selection import History as History
 from .selection import Selection as Selection
 from .selection import select as select

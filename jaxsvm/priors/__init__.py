@@ -22,3 +22,4 @@ from ._prior import Around as Around
 from ._prior import Custom as Custom
 from ._prior import Independent as Independent
 from ._prior import as_prior as as_prior
+from ._prior import unnamed as unnamed

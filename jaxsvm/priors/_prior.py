@@ -234,3 +234,15 @@ def as_prior(prior: Any) -> AbstractPrior:
         "`prior` must be one of `jaxsvm.priors`, a mapping from names to distributions, or a function "
         f"that takes a model and returns a log density, not a {type(prior).__name__}"
     )
+
+
+def unnamed(prior: AbstractPrior, model: KernelMachine) -> tuple[str, ...]:
+    """The free hyperparameters without a prior.
+
+    **Arguments:** `prior`, prepared; `model`.
+
+    **Returns:** their names; none for a prior that is not `Independent`.
+    """
+    if not isinstance(prior, Independent):
+        return ()
+    return tuple(name for name in free_parameters(model) if name not in prior.distributions)

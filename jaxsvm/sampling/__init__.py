@@ -23,6 +23,9 @@ from ._diagnostics import warn_of_problems as warn_of_problems
 from ._hyperparameters import sample_hyperparameters as sample_hyperparameters
 from ._hyperposterior import HyperDiagnostics as HyperDiagnostics
 from ._hyperposterior import HyperPosterior as HyperPosterior
+from ._joint import sample_jointly as sample_jointly
+from ._joint_posterior import JointDiagnostics as JointDiagnostics
+from ._joint_posterior import JointPosterior as JointPosterior
 from ._leave_one_out import LeftOut as LeftOut
 from ._leave_one_out import leave_one_out as leave_one_out
 from ._sample import Posterior as Posterior

@@ -252,10 +252,11 @@ def check_wall(wall: bool) -> list[str]:
     ]
 
 
-def warn_of_problems(diagnostics: Diagnostics, what: str) -> None:
+def warn_of_problems(diagnostics: Any, what: str) -> None:
     """Issue a `SamplingWarning` if anything is wrong with the chains.
 
-    **Arguments:** `diagnostics`, those of the chains; `what`, the beginning of the message.
+    **Arguments:** `diagnostics`, those of the chains, which have `problems`; `what`, the beginning of the
+    message.
     """
     if diagnostics.problems:
         warn_user(f"{what}: " + ". ".join(diagnostics.problems), SamplingWarning)

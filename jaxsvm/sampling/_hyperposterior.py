@@ -51,16 +51,16 @@ class HyperDiagnostics(eqx.Module):
         def share(counts):
             return float(np.sum(np.asarray(counts))) / total
 
-        worst = max(self.rhat, key=lambda name: _largest(self.rhat[name]))
-        if not _largest(self.rhat[worst]) <= 1.05:
+        worst = max(self.rhat, key=lambda name: largest(self.rhat[name]))
+        if not largest(self.rhat[worst]) <= 1.05:
             problems.append(
-                f"chains do not agree about `{worst}` (R-hat {_largest(self.rhat[worst]):.2f}): raise "
+                f"chains do not agree about `{worst}` (R-hat {largest(self.rhat[worst]):.2f}): raise "
                 "`warmup` and `draws`, or give a narrower `prior`"
             )
-        fewest = min(self.ess_bulk, key=lambda name: _least(self.ess_bulk[name]))
-        if not _least(self.ess_bulk[fewest]) >= 50:
+        fewest = min(self.ess_bulk, key=lambda name: least(self.ess_bulk[name]))
+        if not least(self.ess_bulk[fewest]) >= 50:
             problems.append(
-                f"only {_least(self.ess_bulk[fewest]):.0f} effective draws of `{fewest}`: raise "
+                f"only {least(self.ess_bulk[fewest]):.0f} effective draws of `{fewest}`: raise "
                 "`draws` or `integration_steps`"
             )
         lowest = float(np.min(np.asarray(self.acceptance)))
@@ -189,24 +189,24 @@ def diagnose(models, acceptance, divergent, failed, outside, step_size) -> Hyper
         failures=jnp.asarray(failed.sum(axis=1)),
         outside=jnp.asarray(outside.sum(axis=1)),
         step_size=jnp.asarray(step_size),
-        rhat={name: _of_entries(rhat, leaf) for name, leaf in leaves.items()},
-        ess_bulk={name: _of_entries(ess_bulk, leaf) for name, leaf in leaves.items()},
+        rhat={name: of_entries(rhat, leaf) for name, leaf in leaves.items()},
+        ess_bulk={name: of_entries(ess_bulk, leaf) for name, leaf in leaves.items()},
         draws=acceptance.shape[1],
     )
 
 
-def _of_entries(function, draws):
+def of_entries(function, draws):
     """A diagnostic of each entry of a parameter, whose draws have leading axes (chains, draws)."""
     flat = np.asarray(draws).reshape(*draws.shape[:2], -1)
     values = [function(flat[:, :, entry]) for entry in range(flat.shape[2])]
     return jnp.asarray(values).reshape(draws.shape[2:])
 
 
-def _largest(values) -> float:
+def largest(values) -> float:
     """The largest value; NaN, as for a chain that never moved, counts as infinite."""
     return float(np.max(np.nan_to_num(np.asarray(values), nan=np.inf)))
 
 
-def _least(values) -> float:
+def least(values) -> float:
     """The smallest value; NaN counts as zero."""
     return float(np.min(np.nan_to_num(np.asarray(values), nan=0.0)))

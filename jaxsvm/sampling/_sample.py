@@ -20,7 +20,7 @@ from ._setup import Setup, set_up
 from ._target import Target
 
 _PIECES, _SHORTEST_PIECE = 20, 50  # of a long run; the progress bar advances after each piece
-_KEPT = 100  # about how many draws of each chain to keep for predictions, unless all are kept
+KEPT = 100  # about how many draws of each chain to keep for predictions, unless all are kept
 
 
 class Posterior(AbstractMixture, AbstractMachinePredictor):
@@ -63,8 +63,8 @@ class Posterior(AbstractMixture, AbstractMachinePredictor):
         draws = self._draws()
         values = draws @ features.T
         deviation = jnp.sqrt(jnp.var(values, axis=0) + residual)
-        spread = _spread(len(draws)).astype(draws.dtype)
-        values = values + spread[:, None] * jnp.sqrt(residual)[None, :]
+        noise = spread(len(draws)).astype(draws.dtype)
+        values = values + noise[:, None] * jnp.sqrt(residual)[None, :]
         loss = same_for_all(unfreeze(self.model).loss, 1)
         one = jnp.ones(1, values.dtype)
         return Components(loss, values[None], None, one, mean, deviation)
@@ -89,25 +89,10 @@ class Posterior(AbstractMixture, AbstractMachinePredictor):
 
         **Returns:** an `InferenceData` or `DataTree`, depending on the version of ArviZ.
         """
-        try:
-            import arviz  # pyright: ignore[reportMissingImports]
-        except ImportError as error:
-            raise ImportError(
-                '`to_arviz` needs ArviZ, which is not installed: pip install "jaxsvm[arviz]"'
-            ) from error
-        b = np.asarray(self.b)
+        b, numbers = np.asarray(self.b), np.asarray(self.draw_numbers)
         draws = {"b": b, "latent": b @ np.asarray(self.whitening.factor).T}
-        numbers = np.asarray(self.draw_numbers)
-        names = {"energy": "energy", "acceptance": "acceptance_rate", "divergent": "diverging"}
-        stats = {
-            name: np.asarray(getattr(self.traces, field))[numbers].T
-            for field, name in names.items()
-        }
-        stats["lp"] = -np.asarray(self.traces.loss + self.traces.penalty)[numbers].T
-        convert: Any = arviz.from_dict
-        if int(arviz.__version__.split(".")[0]) < 1:
-            return convert(posterior=draws, sample_stats=stats)
-        return convert({"posterior": draws, "sample_stats": stats})
+        log_density = -np.asarray(self.traces.loss + self.traces.penalty)[numbers].T
+        return as_arviz(draws, self.traces, log_density, numbers)
 
     def _draws(self) -> Float[Array, "k p"]:
         return self.b.reshape(-1, self.b.shape[2])
@@ -117,7 +102,7 @@ class Posterior(AbstractMixture, AbstractMachinePredictor):
         return _features(self.whitening.basis, unfreeze(self.model).kernel, points)
 
 
-def _spread(count: int) -> np.ndarray:
+def spread(count: int) -> np.ndarray:
     """Quantiles of the standard normal distribution, one for each draw, in random order.
 
     They represent the part of the prior outside the span of the white coordinates, which is independent of
@@ -127,6 +112,29 @@ def _spread(count: int) -> np.ndarray:
 
     order = np.random.default_rng(0).permutation(count)
     return ndtri((order + 0.5) / count)
+
+
+def as_arviz(draws: dict[str, Any], traces: Traces, log_density: Any, numbers: Any) -> Any:
+    """Draws and statistics of the sampler as ArviZ data.
+
+    **Arguments:** `draws`, arrays of shape (chains, kept, ...) by name; `traces`, those of all draws;
+    `log_density`, of the kept draws; `numbers`, those of the kept draws.
+
+    **Returns:** an `InferenceData` or `DataTree`, depending on the version of ArviZ.
+    """
+    try:
+        import arviz  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise ImportError(
+            '`to_arviz` needs ArviZ, which is not installed: pip install "jaxsvm[arviz]"'
+        ) from error
+    names = {"energy": "energy", "acceptance": "acceptance_rate", "divergent": "diverging"}
+    stats = {name: np.asarray(getattr(traces, field))[numbers].T for field, name in names.items()}
+    stats["lp"] = log_density
+    convert: Any = arviz.from_dict
+    if int(arviz.__version__.split(".")[0]) < 1:
+        return convert(posterior=draws, sample_stats=stats)
+    return convert({"posterior": draws, "sample_stats": stats})
 
 
 @jit
@@ -192,7 +200,7 @@ def sample(
     )  # fmt: skip
     count = _pieces(draws)
     length = draws // count
-    keep = length if keep_draws else min(length, -(-_KEPT // count))
+    keep = length if keep_draws else min(length, -(-KEPT // count))
     pieces = []
     with Progress(warmup + draws, "sampling", progress) as bar:
         whitening, target, state = _begin(setup, method, chains)

@@ -10,7 +10,7 @@ from ..linalg import cholesky, solve_by_factor, solve_triangular
 from ..losses import AbstractLoss
 
 _MODE_STEPS = 30
-_SOFTENING = 0.1  # of kinks, in units of the latent function, during the search for the mode
+SOFTENING = 0.1  # of kinks, in units of the latent function, during the search for the mode
 
 
 class Target(NamedTuple):
@@ -106,7 +106,7 @@ def find_mode(
 
     def step(carry, _):
         b, value = carry
-        gradient, curvature = loss.softened(y, factor @ b, weights, _SOFTENING)
+        gradient, curvature = loss.softened(y, factor @ b, weights, SOFTENING)
         hessian = factor.T @ (curvature[:, None] * factor)
         hessian += jnp.eye(hessian.shape[0], dtype=hessian.dtype)
         move = solve_by_factor(cholesky(hessian), factor.T @ gradient + b)
@@ -120,4 +120,4 @@ def find_mode(
 
     begin = jnp.zeros(factor.shape[1], factor.dtype) if start is None else start
     (b, _), _ = jax.lax.scan(step, (begin, objective(begin)), None, length=steps)
-    return b, loss.softened(y, factor @ b, weights, _SOFTENING)[1]
+    return b, loss.softened(y, factor @ b, weights, SOFTENING)[1]
