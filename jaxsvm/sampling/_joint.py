@@ -67,8 +67,8 @@ def sample_jointly(
     - `key`: a random key; the same key gives the same draws.
     - `prior`: as for `jaxsvm.select`, and proper; by default `jaxsvm.priors.Default()`.
     - `approximation`: as for `jaxsvm.sample`.
-    - `method`: `jaxsvm.sampling.HMC(...)`, `NUTS(...)` or `MCLMC(...)`. With `rescale=False` the chains move in (h, b)
-      as they are, which can be very slow.
+    - `method`: `jaxsvm.sampling.HMC(...)`, `NUTS(...)` or `MCLMC(...)`. With `rescale=False` the chains move
+      in (h, b) as they are, which can be very slow.
     - `chains`: the number of chains.
     - `warmup`: the number of draws of each chain that adapt the step size and the coordinates.
     - `draws`: the number of draws of each chain after that.

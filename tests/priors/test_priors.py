@@ -72,6 +72,8 @@ def test_names():
         expected["kernel.left.lengthscale"],
         rtol=1e-12,
     )
+    assert priors.unnamed(prepared(prior, ARD), ARD) == ("kernel.right.variance", "loss.C")
+    assert priors.unnamed(prepared(priors.Default(), ARD), ARD) == ()
 
 
 def test_around():
