@@ -2,14 +2,12 @@
 
 import abc
 import dataclasses
-from numbers import Real
 from typing import Any, Literal, Self
 
 import jax
 import numpy as np
 from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
-from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,6 +16,7 @@ from ..runtime import map_in_threads
 from ..selection import METHODS
 from ..validation import plain
 from ._binary import EVIDENCE, MEAN_FIELD, Binary, Examples, Settings, tune
+from ._class_weights import class_weights
 from ._data import Scaling, as_numpy, padded, random_subset
 from ._estimator import KERNELS, AbstractEstimator, KernelName, documented, require_relevance
 from ._kernel_matrix import EXACT_ROWS, is_exact, rows_to_refine
@@ -86,7 +85,7 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
             raise ValueError(
                 f"all examples of class {plain(missing[0])!r} have a `sample_weight` of zero"
             )
-        weights = weights * self._class_weights(codes)
+        weights = weights * class_weights(self.class_weight, self.classes_, codes)
         random = self._random()
         self.scaling_: Scaling = self._fit_scaling(x, weights)
         x = self.scaling_(x)
@@ -271,32 +270,6 @@ class AbstractClassifier(ClassifierMixin, AbstractEstimator):
         x = self.scaling_(self._validate_points(X))
         with jax.enable_x64(True):
             return np.column_stack([machine.log_odds(x) for machine in machines])
-
-    def _class_weights(self, codes):
-        if self.class_weight is None:
-            return 1.0
-        if isinstance(self.class_weight, dict):
-            unknown = [label for label in self.class_weight if label not in self.classes_]
-            if unknown:
-                raise ValueError(
-                    f"`class_weight` has {plain(unknown[0])!r}, which is not a class of `y`"
-                )
-            for label, weight in self.class_weight.items():
-                number = isinstance(weight, Real) and not isinstance(weight, bool)
-                if not (number and 0 < float(weight) < np.inf):
-                    raise ValueError(
-                        f"`class_weight` of {plain(label)!r} must be a positive number, but is "
-                        f"{plain(weight)!r}"
-                    )
-        elif not (isinstance(self.class_weight, str) and self.class_weight == "balanced"):
-            raise ValueError(
-                '`class_weight` must be None, "balanced" or a dictionary with the weights of classes, not '
-                f"{self.class_weight!r}"
-            )
-        weights = compute_class_weight(
-            self.class_weight, classes=self.classes_, y=self.classes_[codes]
-        )
-        return weights[codes]
 
 
 @documented
