@@ -245,6 +245,7 @@ PROCESS_RUNS = ("fit Hinge", "PRESS", "select", "sample", "lost fit")
 
 if __name__ == "__main__":
     jax.config.update("jax_enable_x64", True)
+    jsvm.approximations._blocks._BLOCK = 64  # so that V is computed in blocks
     warnings.simplefilter("ignore")  # of low ranks and short chains
     if sys.argv[1] == "compare":
         compare()

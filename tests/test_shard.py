@@ -58,6 +58,7 @@ def test_devices_exchange_no_array_as_long_as_the_examples(four_devices, name):
     sizes = [int(size) for text in exchanged for size in re.findall(r"[\[,](\d+)", text)]
     assert not rows & set(sizes), exchanged
     assert max(sizes) < min(rows), exchanged
+    assert not [text for text in exchanged if re.search(r",6\].*all-gather", text)]  # inputs
 
 
 def two_processes(event: str) -> list[tuple[int, str, str]]:

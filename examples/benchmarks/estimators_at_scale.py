@@ -1,6 +1,6 @@
 """Estimators with their defaults on 15,000 to 244,000 rows, against a grid search and boosted trees.
 
-    python examples/benchmarks/estimators_at_scale.py                    # all sets; an hour or two
+    python examples/benchmarks/estimators_at_scale.py                    # all sets; three or four hours
     python examples/benchmarks/estimators_at_scale.py --sets magic casp  # some of the sets
     python examples/benchmarks/estimators_at_scale.py --methods ours trees
     python examples/benchmarks/estimators_at_scale.py --quick            # generated data, to see that it runs

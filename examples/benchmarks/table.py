@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         data, model, answers = (Path(folder) / name for name in ("data.csv", "model", "answers"))
         write(data, options.rows)
         size = data.stat().st_size / 1e6
+        cores = len(os.sched_getaffinity(0))
+        print(f"jax {version('jax')}, {cores} core(s); other work may share them")
         print(f"{options.rows} rows, {INPUTS} inputs, a class; {size:.0f} MB", flush=True)
         chosen = ["--seconds", "20", "--approximation", str(options.rank), "--quiet"]
         names = ("--target", "class", "--output", str(model))

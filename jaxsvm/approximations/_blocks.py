@@ -28,16 +28,17 @@ def in_blocks(
     if shards is None or x.shape[0] < 2 * _BLOCK * shards:
         return function(x)
     again = jax.checkpoint(function)  # pyright: ignore[reportPrivateImportUsage]
-
-    def of_device(x):
-        blocks = x[: x.shape[0] // _BLOCK * _BLOCK].reshape(-1, _BLOCK, x.shape[1])
-        _, rows = jax.lax.scan(lambda carry, block: (carry, again(block)), None, blocks)
-        rows = rows.reshape(-1, rows.shape[2])
-        if rows.shape[0] == x.shape[0]:
-            return rows
-        return jnp.concatenate([rows, again(x[rows.shape[0] :])])
-
-    if shards == 1:
-        return of_device(x)
-    rows = jax.vmap(of_device)(x.reshape(shards, -1, x.shape[1]))
-    return rows.reshape(-1, rows.shape[2])
+    # each block has rows of every device, which stay where they are
+    parts = x.reshape(shards, -1, x.shape[1])
+    count = parts.shape[1] // _BLOCK
+    whole, rest = parts[:, : count * _BLOCK], parts[:, count * _BLOCK :]
+    blocks = jnp.swapaxes(whole.reshape(shards, count, _BLOCK, -1), 0, 1)
+    blocks = blocks.reshape(count, shards * _BLOCK, -1)
+    _, rows = jax.lax.scan(lambda carry, block: (carry, again(block)), None, blocks)
+    width = rows.shape[2]
+    rows = jnp.swapaxes(rows.reshape(count, shards, _BLOCK, width), 0, 1)
+    rows = rows.reshape(shards, count * _BLOCK, width)
+    if rest.shape[1]:
+        more = again(rest.reshape(-1, x.shape[1])).reshape(shards, -1, width)
+        rows = jnp.concatenate([rows, more], axis=1)
+    return rows.reshape(-1, width)
