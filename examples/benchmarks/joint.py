@@ -178,7 +178,9 @@ def show(records: dict[str, Any]) -> None:
                 f"{rate:.2f}", f"{record['divergences']} of {record['draws']}",
                 f"{record['seconds']:.0f}",
             ]  # fmt: skip
-        error = f"{test['error']:.1f} %" if test["error"] > 0.5 else f"{test['error']:.5f}"
+        error = f"{test['error']:.1f} %"
+        if problem.startswith("arm"):
+            error = f"{test['error']:.5f}"
         print(f"| {problem} | {machine} | {' | '.join(cells)} | {error} | {test['log_loss']:.4f} |")
 
 

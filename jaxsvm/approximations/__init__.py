@@ -21,8 +21,8 @@ from ._representation import Represented as Represented
 from ._representation import check_lost_variance as check_lost_variance
 from ._representation import represent as represent
 from ._representation import tolerated as tolerated
-from ._smooth import CholeskySubspace as CholeskySubspace
-from ._smooth import smoothed as smoothed
+from ._smooth_coordinates import CholeskySubspace as CholeskySubspace
+from ._smooth_coordinates import smoothed as smoothed
 from ._whitening import AbstractSubspace as AbstractSubspace
 from ._whitening import LandmarkSubspace as LandmarkSubspace
 from ._whitening import Whitening as Whitening

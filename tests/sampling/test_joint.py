@@ -346,11 +346,13 @@ def test_predictions_are_averages_over_draws(regression):
         | {"log_posterior": regression.log_posterior[:2]}
         | {"models": jax.tree.map(lambda leaf: leaf[:2], regression.models)}
     )
+    eps = np.finfo(float).eps
+    jitter = np.sqrt(eps) + 25 * eps
     new, means, variances, noises = np.array([[0.2], [3.0]]), [], [], []
     for chain in range(2):
         length = float(regression.parameters["kernel.lengthscale"][chain, 10])
         noises.append(float(regression.parameters["loss.noise_variance"][chain, 10]))
-        k = np.exp(-((X - X.T) ** 2) / (2 * length**2)) + 1.6e-8 * np.eye(25)
+        k = np.exp(-((X - X.T) ** 2) / (2 * length**2)) + jitter * np.eye(25)
         cross = np.exp(-((new - X.T) ** 2) / (2 * length**2))
         root = np.linalg.cholesky(k)
         means.append(np.linalg.solve(root, cross.T).T @ np.asarray(regression.b[chain, 10]))
