@@ -1,6 +1,8 @@
 """Joint draws of function and hyperparameters against quadrature, closed forms and simulations."""
 
 import itertools
+import sys
+import types
 
 import jax
 import jax.numpy as jnp
@@ -378,11 +380,19 @@ def test_files(regression, tmp_path):
     again = jsvm.load(tmp_path / "joint.jsvm")
     np.testing.assert_array_equal(again.decision(X), regression.decision(X))
     assert again.diagnostics.problems == []
-    pytest.importorskip("arviz")
+
+
+def test_arviz(regression, monkeypatch):
+    """What ArviZ is given, whether it is installed or not."""
+    stub = types.SimpleNamespace(__version__="1.0", from_dict=lambda groups: groups)
+    monkeypatch.setitem(sys.modules, "arviz", stub)
     data = regression.to_arviz()
     assert data["posterior"]["latent"].shape == (4, 1000, 25)
-    found = data["posterior"]["loss.noise_variance"].values
+    found = data["posterior"]["loss.noise_variance"]
     np.testing.assert_array_equal(found, regression.parameters["loss.noise_variance"])
+    mean = data["posterior"]["latent"].mean(axis=(0, 1))
+    np.testing.assert_allclose(mean, regression.decision(X), atol=1e-5)
+    assert {values.shape for values in data["sample_stats"].values()} == {(4, 1000)}
 
 
 @pytest.mark.parametrize(
