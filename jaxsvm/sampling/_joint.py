@@ -73,8 +73,8 @@ def sample_jointly(
     - `warmup`: the number of draws of each chain that adapt the step size and the coordinates.
     - `draws`: the number of draws of each chain after that.
     - `keep_draws`: whether to keep all draws of the function; otherwise about 100 of each chain are kept. All
-      draws of the hyperparameters are kept. Memory is that of 8 to 16 matrices of n x n numbers (n x rank)
-      for each chain, plus chains x kept x rank numbers.
+      draws of the hyperparameters are kept. Memory for each chain is about 12 matrices of n x n numbers (8 of
+      n x rank for a low rank) and a vector of rank numbers for each kept draw.
     - `progress`: whether to draw a progress bar; by default if standard error is a terminal.
 
     **Returns:** a `JointPosterior`. If anything is wrong with the chains, a `SamplingWarning` and

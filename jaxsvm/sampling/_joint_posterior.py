@@ -72,10 +72,11 @@ class JointPosterior(AbstractMixture):
 
     `models` are all draws of the hyperparameters, as stacked models whose leaves have leading axes
     (chains, draws). `b` are the kept draws in white coordinates, of shape (chains, kept, rank), and
-    `draw_numbers` says which draws of each chain these are. The latent values at the examples are `V b`, with
-    `V = subspace.whiten(kernel, x).factor` for the kernel of the same draw. `log_posterior` is the log
-    density of each draw up to a constant, in the coordinates of the sampler. `diagnostics` says how far to
-    trust the draws, and `traces` has the numbers behind it. `x`, `y` and `weights` are the data.
+    `draw_numbers` says which draws of each chain these are. `subspace` has V, so that the latent values at
+    the examples are `subspace.whiten(kernel, x).factor @ b`, with the kernel of the same draw.
+    `log_posterior` is the log density of each draw up to a constant, in the coordinates of the sampler.
+    `diagnostics` says how far to trust the draws, and `traces` has the numbers behind it. `x`, `y` and
+    `weights` are the data.
 
     Predictions average over the kept draws, each of which is one function of one machine. So both rules of
     `probability` agree. A prediction needs the kernel matrix of each kept draw.

@@ -157,15 +157,18 @@ def _at_loss(measurements: Measurements, given: Target, g: Array) -> tuple[Array
     """The measurements at other hyperparameters: their precisions, and `pull`.
 
     For labels these are the mean curvatures and slopes of the loss over latent values of the expected size,
-    by Stein's lemma and quadrature of the losses themselves, which are continuous. A noise model measures
-    the same as elsewhere, with a precision in proportion to one over its variance.
+    by Stein's lemma and quadrature of the losses themselves, which are continuous. For a noise model
+    precisions are in proportion to one over its variance, and what is measured differs from the targets in
+    proportion to its deviation.
     """
     if given.loss.has_wall:
         return measurements.curvature, measurements.pull
     if isinstance(given.loss, AbstractRegression):
         ratio = measurements.noise_variance / given.loss.noise_variance
         ratio = jnp.where(jnp.isfinite(ratio), ratio, 1.0)
-        return ratio * measurements.curvature, ratio * measurements.pull
+        curvature = measurements.curvature
+        rest = measurements.pull - curvature * given.y  # of the targets that are measured
+        return ratio * curvature, ratio * curvature * given.y + jnp.sqrt(ratio) * rest
     size = jnp.exp(measurements.growth @ g)
     latent, deviation = size * measurements.latent, size * measurements.deviation
     nodes, shares = (jnp.asarray(array, latent.dtype) for array in (_NODES, _SHARES))

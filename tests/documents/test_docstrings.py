@@ -188,7 +188,8 @@ def test_formulas(name):
 
 
 ENTRIES = (
-    "KernelMachine fit select sample laplace evidence_gradient evidence_ascent log_evidence save load "
+    "KernelMachine fit select sample sample_jointly laplace evidence_gradient evidence_ascent log_evidence "
+    "save load "
     "parameters replace freeze unfreeze frozen regression.adapt gp.mean_field gp.laplace "
     "gp.expectation_propagation calibration.log_loss calibration.brier_score calibration.reliability "
     "calibration.expected_calibration_error calibration.coverage"

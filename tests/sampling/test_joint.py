@@ -1,6 +1,8 @@
 """Joint draws of function and hyperparameters against quadrature, closed forms and simulations."""
 
 import itertools
+import sys
+import types
 
 import jax
 import jax.numpy as jnp
@@ -346,11 +348,13 @@ def test_predictions_are_averages_over_draws(regression):
         | {"log_posterior": regression.log_posterior[:2]}
         | {"models": jax.tree.map(lambda leaf: leaf[:2], regression.models)}
     )
+    eps = np.finfo(float).eps
+    jitter = np.sqrt(eps) + 25 * eps
     new, means, variances, noises = np.array([[0.2], [3.0]]), [], [], []
     for chain in range(2):
         length = float(regression.parameters["kernel.lengthscale"][chain, 10])
         noises.append(float(regression.parameters["loss.noise_variance"][chain, 10]))
-        k = np.exp(-((X - X.T) ** 2) / (2 * length**2)) + 1.6e-8 * np.eye(25)
+        k = np.exp(-((X - X.T) ** 2) / (2 * length**2)) + jitter * np.eye(25)
         cross = np.exp(-((new - X.T) ** 2) / (2 * length**2))
         root = np.linalg.cholesky(k)
         means.append(np.linalg.solve(root, cross.T).T @ np.asarray(regression.b[chain, 10]))
@@ -376,11 +380,19 @@ def test_files(regression, tmp_path):
     again = jsvm.load(tmp_path / "joint.jsvm")
     np.testing.assert_array_equal(again.decision(X), regression.decision(X))
     assert again.diagnostics.problems == []
-    pytest.importorskip("arviz")
+
+
+def test_arviz(regression, monkeypatch):
+    """What ArviZ is given, whether it is installed or not."""
+    stub = types.SimpleNamespace(__version__="1.0", from_dict=lambda groups: groups)
+    monkeypatch.setitem(sys.modules, "arviz", stub)
     data = regression.to_arviz()
     assert data["posterior"]["latent"].shape == (4, 1000, 25)
-    found = data["posterior"]["loss.noise_variance"].values
+    found = data["posterior"]["loss.noise_variance"]
     np.testing.assert_array_equal(found, regression.parameters["loss.noise_variance"])
+    mean = data["posterior"]["latent"].mean(axis=(0, 1))
+    np.testing.assert_allclose(mean, regression.decision(X), atol=1e-5)
+    assert {values.shape for values in data["sample_stats"].values()} == {(4, 1000)}
 
 
 @pytest.mark.parametrize(
