@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "papers"))
 from store import Store
 
 RESULTS = Path(__file__).parent / "results" / "joint_calibration.json"
-EXAMPLES, RANKS, SIMULATIONS = 15, 99, 60
+EXAMPLES, RANKS, SIMULATIONS = 15, 99, 150
 PLAN: dict[str, Any] = {"chains": 3, "warmup": 120, "draws": 330}
 PRIOR = {
     "kernel.lengthscale": priors.LogNormal(1.0, 0.7),
