@@ -53,7 +53,9 @@ class CholeskySubspace(AbstractSubspace):
         lower, _ = self._factorized(kernel, points, among)
         return jax.lax.stop_gradient(points), among, self._projection(lower)
 
-    def rows(self, kernel: AbstractKernel, shared: tuple, x: Array, numbers: Array) -> Array:
+    def rows(
+        self, kernel: AbstractKernel, shared: tuple[Array, Array, Array], x: Array, numbers: Array
+    ) -> Array:
         points, among, projection = shared
         if self.landmarks is None:
             return among[numbers] @ projection
@@ -63,7 +65,9 @@ class CholeskySubspace(AbstractSubspace):
         between = kernel.matrix(x, points, same=False)
         return jnp.where(is_landmark[:, None], own, between) @ projection
 
-    def _factorized(self, kernel, points, among):
+    def _factorized(
+        self, kernel: AbstractKernel, points: Array, among: Array
+    ) -> tuple[Array, Array]:
         """L and the jitter."""
         eps = jnp.finfo(among.dtype).eps
         varying = jnp.mean(varying_part(kernel).diagonal(points))
@@ -72,7 +76,7 @@ class CholeskySubspace(AbstractSubspace):
             among = self.combinations.T @ among @ self.combinations
         return cholesky(among + jitter * jnp.eye(among.shape[0], dtype=among.dtype)), jitter
 
-    def _projection(self, lower):
+    def _projection(self, lower: Array) -> Array:
         """`T L'^-1`."""
         if self.combinations is not None:
             return solve_triangular(lower, self.combinations.T).T
