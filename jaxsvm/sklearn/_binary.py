@@ -98,11 +98,12 @@ class Binary(NamedTuple):
     """A tuned machine, with the search that tuned it.
 
     `sigmoid` maps the `decision` of a point estimate to log odds. For a posterior, which has a `probability`,
-    it is None, or recalibrates the log odds. `score` compares machines for the same examples, in nats: the log loss of leave-one-out
-    predictions, or minus the log evidence. `evidence` is the log evidence (sampled, or Laplace's
-    approximation) and `relevance` has an entry for each input; either is None where it is not defined. They
-    are stored as numbers, so that displaying an estimator computes nothing. `rank` is that of the kernel
-    matrix, None if it is exact, and `lost_variance` the share of the prior's variance that it lacks.
+    it is None, or recalibrates the log odds. `score` compares machines for the same examples, in nats: the
+    log loss of leave-one-out predictions, or minus the log evidence. `evidence` is the log evidence (sampled,
+    or Laplace's approximation) and `relevance` has an entry for each input; either is None where it is not
+    defined. They are stored as numbers, so that displaying an estimator computes nothing. `rank` is that of
+    the kernel matrix, None if it is exact, and `lost_variance` the share of the prior's variance that it
+    lacks.
     """
 
     predictive: AbstractPointEstimate | AbstractPosterior
