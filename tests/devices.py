@@ -4,10 +4,11 @@
     python tests/devices.py process NUMBER ADDRESS EVENT     # one of two processes
 
 `compare` prints, as JSON, how far results on all devices differ from those on one device, and which
-collective operations the compiled programs have. `process` prints the results of two processes, each of
-which has half of the rows. EVENT is "none", "different models", "different inputs", or "death", with which
-the second process ends without a word. With "checkpoint" both print a search in one go and the same search
-in two parts, whose file is in the folder `JAXSVM_TEST_FOLDER`; with "different files" each has its own file.
+collective operations the compiled programs have. `process` prints the results of two processes, each of which
+has half of the rows. EVENT is "none", "different models", "different inputs", "leave-one-out", or "death",
+with which the second process ends without a word. With "checkpoint" both print a search in one go and the
+same search in two parts, whose file is in the folder `JAXSVM_TEST_FOLDER`; with "different files" each has
+its own file.
 """
 
 import json
@@ -95,24 +96,6 @@ def resumed(*shared) -> dict[str, list[float]]:
     file = f"{folder()}/new/run.jaxsvm"
     saved(shared, file, 2)
     return {"whole": saved(shared, None, 4), "resumed": saved(shared, file, 4)}
-
-
-def left_out(x, y, weights):
-    """Leave-one-out, and its gradient: for few examples."""
-    low = jsvm.Nystrom(rank=8, landmarks=list(range(8)))
-
-    def value(model):
-        criterion = jsvm.criteria.LeaveOneOut("smooth")
-        return criterion(model, x, y, weights=weights, approximation=low)
-
-    return jax.value_and_grad(value)(machine("LeastSquares"))
-
-
-def few(number: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first of the rows of a process."""
-    x, y = data()
-    begin = number * EXAMPLES // 2
-    return x[begin : begin + 10], y[begin : begin + 10]
 
 
 def sampled(x, y, weights):
@@ -232,11 +215,12 @@ def process(number: int, address: str, event: str) -> None:
         saved(shared, f"{folder()}/{number}.jaxsvm", 2)
     if event == "death" and number:
         os._exit(9)
+    if event == "leave-one-out":
+        jsvm.criteria.LeaveOneOut()(machine("Hinge"), *shared[:2], approximation=LOW)
     if event == "different models":
         jsvm.fit(machine("Hinge", C=1.0 + number), *shared[:2], approximation=LOW)
     results = {name: numbers(run(*shared)) for name, run in RUNS.items() if name in PROCESS_RUNS}
     results["batches"] = numbers(by_batches(2, *shared)[0])
-    results["leave-one-out"] = numbers(left_out(*jsvm.shard(*few(number))))
     if number == 0:
         print(json.dumps(results))
 

@@ -27,7 +27,7 @@ def in_blocks(
     """
     if shards is None or x.shape[0] < 2 * _BLOCK * shards:
         return function(x)
-    again = jax.checkpoint(function)  # pyright: ignore[reportPrivateImportUsage]
+    again = jax.checkpoint(function)
     # each block has rows of every device, which stay where they are
     parts = x.reshape(shards, -1, x.shape[1])
     count = parts.shape[1] // _BLOCK

@@ -13,7 +13,7 @@ from .._fit import fit_gram
 from .._machine import KernelMachine
 from ..gram import AbstractGram
 from ..results import worst
-from ..runtime import is_traced
+from ..runtime import is_divided, is_traced
 from ..solvers import Problem, Start, attach_derivatives
 from ..validation import check_count, count_where
 from . import scores
@@ -148,6 +148,11 @@ class LeaveOneOut(AbstractCriterion):
 
     def check(self, model: KernelMachine, x: Array, y: Array) -> None:
         scores.check(self.score, model.loss)
+        if is_divided(x):
+            raise ValueError(
+                "`LeaveOneOut` trains once for each example, which processes that share the rows cannot do: "
+                "use `CrossValidation` or `LinearResponse`"
+            )
         if x.shape[0] < 2:
             raise ValueError("leave-one-out needs at least two examples")
         if model.offset and model.loss.is_classifier and not is_traced(y):
