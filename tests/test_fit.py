@@ -213,4 +213,5 @@ def test_every_code_has_a_message():
         jsvm.RESULTS.stopped_early,
         jsvm.RESULTS.small_gradient,
         jsvm.RESULTS.settled,
+        jsvm.RESULTS.small_gain,
     ]

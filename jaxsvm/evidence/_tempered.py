@@ -260,10 +260,10 @@ def _mover(sampler: HMC):
         size_key, move_key = jax.random.split(key)
         share = jax.random.uniform(size_key, (), step_size.dtype, -sampler.jitter, sampler.jitter)
         size = step_size * (1 + share)
-        state, info = trajectory(sampler, move_key, state, density, size, inverse_mass_matrix)
-        # behind a wall the energy is infinite, which is not a failure of the integrator
-        divergent = info.is_divergent & ~jnp.isposinf(info.energy)
-        return state, (info.acceptance_rate, divergent)
+        state, info = trajectory(
+            sampler, move_key, state, density, size, inverse_mass_matrix, has_wall=True
+        )
+        return state, (info.acceptance_rate, info.is_divergent)
 
     return move
 

@@ -269,6 +269,7 @@ def _move(target: Target, method: Method, scaling: Scaling, state, step_size, ke
         return log_density(target, scaling, c)
 
     def move_one(key, state, size):
-        return trajectory(method, key, state, density, size, masses, step_size)
+        wall = target.loss.has_wall
+        return trajectory(method, key, state, density, size, masses, step_size, wall)
 
     return jax.vmap(move_one)(jax.random.split(move_key, count), state, sizes)

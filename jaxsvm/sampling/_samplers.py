@@ -222,13 +222,15 @@ def trajectory(
     step_size: Any,
     inverse_masses: Any,
     typical_size: Any = None,
+    has_wall: bool = False,
 ) -> tuple[Any, Any]:
     """Move one chain along one trajectory.
 
     **Arguments:** `method`, `HMC`, `NUTS` or `MCLMC`; `key`, a random key; `state`, that of the chain;
     `log_density`, a function of its position; `step_size`, the size of a step; `inverse_masses`, a vector or,
     except for `MCLMC`, a matrix; `typical_size`, the step size that determines the number of steps, by
-    default `step_size`.
+    default `step_size`; `has_wall`, whether the density is zero somewhere. Trajectories that end there are
+    not divergent.
 
     **Returns:** the next state, and BlackJAX's record of the trajectory.
     """
@@ -237,9 +239,15 @@ def trajectory(
         return _kernel(NUTS)(key, state, log_density, step_size, inverse_masses, doublings)
     steps = count_steps(method, step_size if typical_size is None else typical_size)
     if isinstance(method, MCLMC) and len(inverse_masses) > 1:
-        size = step_size * len(inverse_masses) ** 0.5
-        return _kernel(MCLMC)(key, state, log_density, size, (steps,), inverse_masses)
-    return _kernel(HMC)(key, state, log_density, step_size, inverse_masses, steps)
+        kernel, steps = _kernel(MCLMC), (steps,)
+        step_size = step_size * len(inverse_masses) ** 0.5
+        new, info = kernel(key, state, log_density, step_size, steps, inverse_masses)
+    else:
+        new, info = _kernel(HMC)(key, state, log_density, step_size, inverse_masses, steps)
+    if has_wall:
+        # behind a wall the energy is infinite, which is not a failure of the integrator
+        info = info._replace(is_divergent=info.is_divergent & ~jnp.isposinf(info.energy))
+    return new, info
 
 
 def langevin_step(key: Any, position: Any, force: Any, step_size: Any, temperature: Any) -> Any:

@@ -20,7 +20,7 @@ from jaxsvm.approximations import check_lost_variance
 from jaxsvm.evidence import Bridge, TemperedSMC, Thermodynamic, evidence_gradient, log_evidence
 from jaxsvm.evidence._tempered import _log_mean
 from jaxsvm.evidence._thermodynamic import ThermodynamicDiagnostics, _integrals, _problems
-from jaxsvm.sampling import HMC, NUTS, SamplingWarning
+from jaxsvm.sampling import MCLMC, NUTS, SamplingWarning
 
 # options are static: tests that share them, a loss and shapes share a program as well
 SHORT = Thermodynamic(temperatures=12, chains=32, warmup=20, draws=30)
@@ -168,7 +168,7 @@ def test_differences_are_integrals_of_the_gradient(name, method, most):
     values, variances = [], []
     for place, shift in enumerate((-width, 0.0, width)):
         found = evidence_gradient(
-            *fifty(**{name: shift}), key=jax.random.key(place), warmup=60, draws=1600
+            *fifty(**{name: shift}), key=jax.random.key(place), warmup=60, draws=2400
         )
         values.append(float(_entry(found.gradient, name)))
         variances.append(float(_entry(found.standard_error, name)) ** 2)
@@ -332,4 +332,4 @@ def test_bad_inputs():
     ):
         with pytest.raises(TypeError, match="sampler"):
             make()
-    assert HMC() == Thermodynamic().sampler
+    assert MCLMC() == Thermodynamic().sampler

@@ -417,7 +417,7 @@ def test_an_ascent_beside_its_gradients():
     path = jsvm.evidence_ascent(
         jsvm.KernelMachine(kernel, losses.Hinge(1.0)), x, y, key=jax.random.key(0), chains=2,
         approximation=jsvm.Exact(), draws=10, warmup=3, first_warmup=6, max_steps=3,
-        stop=jsvm.stopping.Settled(), test=(x, y),
+        stop=jsvm.stopping.Settled(), test=(x, y), method=jsvm.sampling.HMC(),
     )  # fmt: skip
     panels = plot.ascent(path)
     assert len(panels) == 2 * 4 + 2
