@@ -1,7 +1,7 @@
 """Compare machines by their evidence: `compare`."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,11 +14,8 @@ from ..approximations import AbstractApproximation, Exact
 from ..hyperparameters import free_parameters, unfreeze
 from ..losses import AbstractClassification
 from ..selection import Selection
-from ._bridge import Bridge
 from ._estimate import LogEvidence
-from ._log_evidence import log_evidence
-from ._tempered import TemperedSMC
-from ._thermodynamic import Thermodynamic
+from ._log_evidence import EvidenceMethod, log_evidence
 
 
 class Comparison(eqx.Module):
@@ -78,10 +75,7 @@ def compare(
     *,
     key: Any,
     approximation: AbstractApproximation = Exact(),  # noqa: B008, it is immutable
-    method: Literal["thermodynamic", "smc", "bridge"]
-    | Thermodynamic
-    | TemperedSMC
-    | Bridge = "bridge",
+    method: EvidenceMethod = "bridge",
     weights: Any = None,
     progress: bool | None = None,
 ) -> Comparison:

@@ -11,6 +11,7 @@ from ._estimate import LogEvidence
 from ._tempered import TemperedSMC, temper
 from ._thermodynamic import Thermodynamic, integrate
 
+EvidenceMethod = Literal["thermodynamic", "smc", "bridge"] | Thermodynamic | TemperedSMC | Bridge
 _METHODS = {"thermodynamic": Thermodynamic, "smc": TemperedSMC, "bridge": Bridge}
 
 
@@ -21,10 +22,7 @@ def log_evidence(
     *,
     key: Any,
     approximation: AbstractApproximation = Exact(),  # noqa: B008, it is immutable
-    method: Literal["thermodynamic", "smc", "bridge"]
-    | Thermodynamic
-    | TemperedSMC
-    | Bridge = "thermodynamic",
+    method: EvidenceMethod = "thermodynamic",
     weights: Any = None,
     progress: bool | None = None,
 ) -> LogEvidence:

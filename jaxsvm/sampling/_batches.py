@@ -112,7 +112,8 @@ def draw_by_batches(
     """Draw from the posterior with gradients from batches.
 
     If devices share the rows, each batch has equally many of the rows of each device, so that rows stay where
-    they are. Its gradient has the same expectation, and a variance that is no larger.
+    they are. Compared with a batch of all rows, the mean of its gradient is the same, and the variance is no
+    larger.
 
     The chains begin at draws from a Gaussian at the mode. After half of the warm-up the slopes are linearized
     again, by regression on the draws (Stein's lemma); the noise of the batches is measured all along.

@@ -142,11 +142,7 @@ def _warm_up_round(target, method, chains, key, draws, age):
         state, info = _move(target, method, scaling, state, jnp.exp(log_step), step_key)
         latent = state.position @ scaling.factor.T
         if method.step_size is None:
-            # stochastic approximation: there are many chains, so the gain can be large at first
-            gain = 2.0 / (1.0 + time / 4) ** 0.8
-            surplus = jnp.mean(info.acceptance_rate) - method.target_acceptance
-            log_step = log_step + (gain * surplus).astype(log_step.dtype)
-            log_step = jnp.clip(log_step, jnp.log(_SMALLEST_STEP), jnp.log(longest_step(method)))
+            log_step = adapted(method, log_step, info.acceptance_rate, time)
         return (state, log_step, means + moments(target, latent) / draws, time + 1), None
 
     state = _begin(target, scaling, chains.b)
@@ -155,6 +151,22 @@ def _warm_up_round(target, method, chains, key, draws, age):
     (state, log_step, means, _), _ = jax.lax.scan(body, begin, keys)
     chains = Chains(state.position @ scaling.root.T, chains.curvature, log_step)
     return chains, mean_curvature(*means)
+
+
+def adapted(
+    method: Method, log_step: Float[Array, ""], acceptance: Float[Array, " chains"], age: Any
+) -> Float[Array, ""]:
+    """The logarithm of the step size after one more draw of each chain, by stochastic approximation.
+
+    **Arguments:** `method`, such as `HMC`; `log_step`, before the draw; `acceptance`, the probability of
+    acceptance of each chain; `age`, the number of draws that have already adapted it.
+
+    **Returns:** a number.
+    """
+    gain = 2.0 / (1.0 + age / 4) ** 0.8  # large at first, because all chains together adapt it
+    surplus = jnp.mean(acceptance) - method.target_acceptance
+    log_step = log_step + (gain * surplus).astype(log_step.dtype)
+    return jnp.clip(log_step, jnp.log(_SMALLEST_STEP), jnp.log(longest_step(method)))
 
 
 def moments(target: Target, latent: Float[Array, "chains n"]) -> Float[Array, "4 n"]:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..linalg import cholesky, solve_triangular
 from ..runtime import filter_jit
-from ._chains import first_log_step, mean_curvature
+from ._chains import adapted, first_log_step, mean_curvature
 from ._joint_target import (
     JointScaling,
     JointTarget,
@@ -22,13 +22,12 @@ from ._joint_target import (
     position_of,
     smallest_deviation,
 )
-from ._samplers import Method, first_state, longest_step, trajectory
+from ._samplers import Method, first_state, trajectory
 
 CHUNK = 20  # transitions in one compiled program
 # rounds of the warm-up: the share of each; each but the last ends with new coordinates
 _ROUNDS = (0.1, 0.15, 0.25, 0.3, 0.2)
 _FIRST_WIDTH = 0.3  # of a hyperparameter's logarithm
-_SMALLEST_STEP = 1e-5
 
 
 class JointChains(NamedTuple):
@@ -152,11 +151,7 @@ def _advance(
         state, info = jax.vmap(move, (0, 0, 0, None))(keys, state, sizes, size)
         where = jax.vmap(place, (None, None, 0))(target, scaling, state.position)
         if method.step_size is None:
-            # there are several chains, so the gain can be large at first
-            gain = 2.0 / (1.0 + (first + number) / 4) ** 0.8
-            surplus = jnp.mean(info.acceptance_rate) - method.target_acceptance
-            changed = (log_step + gain * surplus).astype(dtype)
-            changed = jnp.clip(changed, jnp.log(_SMALLEST_STEP), jnp.log(longest_step(method)))
+            changed = adapted(method, log_step, info.acceptance_rate, first + number)
             log_step = jnp.where(adapting, changed, log_step)
         row = Rows(
             where.h,
